@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment.levels import has_levels
+from kdgat.assignment.levels import level_below
 from kdgat.assignment.matrix import Matrix, make_matrix, writable
 from kdgat.assignment.result import Assignment
 from kdgat.assignment.rows import ORDERED, least_slack, lesser, row_slack
@@ -359,7 +359,8 @@ def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, n
         return False, 0.0, 0.0
     fault, _, _, total, bound, gap, paid, size = judge(costs, slack, u, v, column_of, taken, n)
     good = fault == GOOD
-    is_clear = ROUNDING * size <= PRECISION * paid and not has_levels(cost, mask, num_rows, num_columns, costs)
+    is_clear = ROUNDING * size <= PRECISION * paid
+    is_clear &= not 0.0 < level_below(cost, mask, num_rows, num_columns, costs) < np.inf
     good &= is_clear or (size < EXACT and is_whole(u) and is_whole(v))
     tolerance = TOLERANCE * paid + ROUNDING * (SPARE + n) * size
     return good and gap <= tolerance and abs(total - bound) <= tolerance, total, bound

@@ -11,7 +11,7 @@ from kdgat.assignment import core, dense, quick
 from kdgat.assignment import warm_start as seeds
 from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, TOLERANCE, CertificateError, prove
 from kdgat.assignment.errors import CostError, OptimalityError
-from kdgat.assignment.levels import has_levels, solve_levels
+from kdgat.assignment.levels import Change, level_below, solve_levels
 from kdgat.assignment.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
 from kdgat.assignment.result import Assignment, Counters, PackedAssignment
 from kdgat.assignment.warm_start import Seed
@@ -124,10 +124,9 @@ def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
         other = search(matrix, untrained, "dense", with_bids=False)
         if other.total <= found.total + PRECISION * np.abs(found.costs).sum():
             seed, found = untrained, other
-    if has_levels(matrix.cost, matrix.mask, *matrix.cost.shape, found.costs) and not found.is_exact(matrix):
-        u, v, column_of = solve_levels(matrix, found.costs, lambda level: solve_matrix(level, None, None, "auto"))
-        costs = matrix.cost[np.arange(column_of.size), column_of]
-        found = Found(u, v, column_of, costs, found.counters)
+    below = level_below(matrix.cost, matrix.mask, *matrix.cost.shape, found.costs)
+    if 0.0 < below < np.inf and not found.is_exact(matrix):
+        found = search_levels(matrix, found, below)
     return proven(matrix, seed, found)
 
 
@@ -206,6 +205,16 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
         raise infeasible(matrix)
     counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
     return Found(row_duals, column_duals, column_of.astype(np.int64), matrix.cost[np.arange(n), column_of], counters)
+
+
+def search_levels(matrix: Matrix, found: Found, below: float) -> Found:
+    """Match all rows once more, large costs first; `below` is the largest of the others."""
+
+    def solve_changed(change: Change) -> Assignment:
+        return solve_matrix(Matrix(change(matrix.cost, 0), matrix.mask, False, False), None, None, "auto")
+
+    u, v, column_of = solve_levels(found.costs, below, matrix.cost.shape[1], solve_changed)
+    return Found(u, v, column_of, matrix.cost[np.arange(column_of.size), column_of], found.counters)
 
 
 def lacks_precision(matrix: Matrix, found: Found) -> bool:
