@@ -293,6 +293,9 @@ class _Search:
         least = np.empty(n)
         padded.row_slacks(self.v, self.rows, *self.lists, least)
         spread = (self.beyond - least)[np.isfinite(self.beyond)]
+        if not spread.size and n > SHORT:  # a sparse matrix: lists hold all that there is
+            is_listed = np.arange(self.list_costs.shape[1]) < self.count[:, None]
+            spread = np.where(is_listed, self.list_costs, -np.inf).max(axis=1) - least
         step = FIRST_STEP * float(spread.mean()) if spread.size else 0.0
         queue, state = np.empty(n, np.int64), np.zeros(3, np.int64)
         asking = np.empty(ASKED_TOGETHER, np.int64)
