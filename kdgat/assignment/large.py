@@ -224,10 +224,11 @@ def solve_rows(costs: RowCosts, *, swapped: bool = False) -> Assignment:
             raise OptimalityError(
                 f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the problem"
             ) from error
-    below = costs.level_below(solver.paid) if isinstance(costs, BlockCosts) and are_apart(solver.paid) else 0.0
-    if below > 0.0:
-        solver.u, solver.v, solver.column_of = solve_levels(solver.paid, below, m, costs.solve_changed)
-        proof = solver.prove()
+    if isinstance(costs, BlockCosts) and are_apart(solver.paid):
+        below = costs.level_below(solver.paid)
+        if below > 0.0:
+            solver.u, solver.v, solver.column_of[:] = solve_levels(solver.paid, below, m, costs.solve_changed)
+            proof = solver.prove()
     u, v, column_of = solver.u, solver.v, solver.column_of.astype(np.int64)
     state = solver.arrays[0]
     counters = Counters(
