@@ -13,13 +13,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.matrix import Matrix
 from kdgat.assignment.result import Assignment
 from kdgat.base.machine_code import compiled
 
 APART = 2.0**23  # times a smaller cost: from here on a sum may round a billionth of it away
 NEAR = 2.0**10  # entries less than so many times below the largest cost that is paid are large, too
 TIGHT = 2.0**-50  # of the first level's reduced costs, times the number of lines
+
+Values = NDArray[np.float64]
+Change = Callable[[Values, int], Values]  # of some rows of costs [r, m], from which row on; +inf forbids a pair
+Solution = tuple[Values, Values, NDArray[np.int64]]  # u [n], v [m], column of each row [n]
 
 
 @compiled
@@ -32,40 +35,47 @@ def are_apart(paid):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def has_levels(cost, mask, num_rows, num_columns, paid):  # type: ignore[no-untyped-def]
-    """Return whether what is `paid` [n] has two levels, with no entry of cost[:num_rows, :num_columns] between."""
+def level_below(cost, mask, num_rows, num_columns, paid):  # type: ignore[no-untyped-def]
+    """Return the largest entry of cost[:num_rows, :num_columns] below what is `paid` [n] on the first level.
+
+    0 if there is no second level, +inf if some entry lies between.
+    """
     if not are_apart(paid):
-        return False
+        return 0.0
     largest = np.abs(paid).max()
-    found = False
+    found = 0.0
     for i in range(num_rows):
         for j in range(num_columns):
             size = abs(cost[i, j])
-            if 0.0 < size < largest / NEAR and (mask.shape[0] == 0 or mask[i, j] == 0):
+            if found < size < largest / NEAR and (mask.shape[0] == 0 or mask[i, j] == 0):
                 if size * APART >= largest:
-                    return False
-                found = True
+                    return np.inf
+                found = size
     return found
 
 
-def solve_levels(
-    matrix: Matrix, paid: NDArray[np.float64], solve: Callable[[Matrix], Assignment]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]:
-    """Return duals u [n], v [m], rounded to the larger level, and the column of each row [n].
+def solve_levels(paid: Values, below: float, num_columns: int, solve: Callable[[Change], Assignment]) -> Solution:
+    """Return duals, rounded to the larger level, and the column of each row.
 
     Args:
-        matrix: of which `has_levels` is true.
         paid: [n], costs of a matching that is optimal on the first level.
-        solve: solves a matrix of one level, in terms of its rows and columns.
+        below: what `level_below` returns, neither 0 nor infinite.
+        num_columns: m, no fewer than n.
+        solve: solves costs [n, m] that are changed, whole rows at a time.
     """
-    n, m = matrix.cost.shape
-    unit = float(np.abs(paid).max())
-    is_large = ~(np.abs(matrix.cost) < unit / NEAR)
-    first = solve(Matrix(np.where(is_large, matrix.cost / unit, 0.0), matrix.mask, False, False))
-    forbidden = ~matrix.allowed()
-    rest = np.where(is_large | forbidden, 0.0, matrix.cost)
-    reduced = np.where(is_large, matrix.cost / unit, 0.0) - first.u[:, None] - first.v
-    forbidden |= ~(reduced <= n * TIGHT)
-    discount = np.where((first.v < -n * TIGHT) & (n < m), (2 * n + 1) * np.abs(rest).max(), 0.0)
-    second = solve(Matrix(rest - discount, forbidden.view(np.uint8), False, False))
+    n, unit = paid.size, float(np.abs(paid).max())
+    tight = n * TIGHT
+
+    def on_first(cost: Values, start: int) -> Values:
+        return np.where(np.abs(cost) < unit / NEAR, 0.0, cost / unit)
+
+    first = solve(on_first)
+    discount = np.where((first.v < -tight) & (n < num_columns), (2 * n + 1) * below, 0.0)
+
+    def on_second(cost: Values, start: int) -> Values:
+        reduced = on_first(cost, start) - first.u[start : start + len(cost), None] - first.v
+        rest = np.where(np.abs(cost) < unit / NEAR, cost, 0.0) - discount
+        return np.where(reduced <= tight, rest, np.inf)
+
+    second = solve(on_second)
     return unit * first.u + second.u, unit * first.v + (second.v + discount), second.columns

@@ -25,7 +25,7 @@ from kdgat.assignment.changes import LARGE_CHANGE, Lines, count_lines, line_numb
 from kdgat.assignment.core import reduce_rows
 from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import LARGEST_BID, solve_matrix
-from kdgat.assignment.levels import are_apart, has_levels
+from kdgat.assignment.levels import are_apart, level_below
 from kdgat.assignment.matrix import Matrix, infeasible, make_matrix
 from kdgat.assignment.padded import DUMMY, FREE
 from kdgat.assignment.result import Assignment, Counters
@@ -379,7 +379,7 @@ class Reoptimiser:
     def _exceeds_precision(self, u: NDArray[np.float64], v: NDArray[np.float64], costs: NDArray[np.float64]) -> bool:
         """Return whether the duals, left over from other costs perhaps, or some matched costs, hide others."""
         size = float(np.abs(u).sum() + np.abs(v).sum())
-        hides = are_apart(costs) and has_levels(self._values(), no_mask(), *self.shape, costs)
+        hides = are_apart(costs) and 0.0 < level_below(self._values(), no_mask(), *self.shape, costs) < np.inf
         if ROUNDING * size <= PRECISION * float(np.abs(costs).sum()) and not hides:
             return False
         whole = all((duals == np.rint(duals)).all() for duals in (u, v))

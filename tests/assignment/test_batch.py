@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from kdgat.assignment.batch import solve_batch
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import solve
+from kdgat.assignment import CostError, InfeasibleError, solve, solve_batch
 
 
 def problems(number: int) -> list[np.ndarray]:

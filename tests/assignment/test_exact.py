@@ -7,9 +7,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.sparse import csr_array
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import linear_sum_assignment, solve
+from kdgat.assignment import CostError, InfeasibleError, certify, linear_sum_assignment, solve
 from kdgat.assignment.matrix import make_matrix
 from kdgat.lap.instances.distributions import generate
 

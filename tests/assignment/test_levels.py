@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment.batch import solve_batch
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.exact import linear_sum_assignment, solve
-from kdgat.assignment.reoptimiser import Reoptimiser
+from kdgat.assignment import Reoptimiser, certify, linear_sum_assignment, solve, solve_batch, solve_blocks
 
 LARGE = (1e9, 1e15, 1e16, float(sys.maxsize), 1e20, 1e40, 1e200)
 MODERATE = 1e5  # as prohibitive among costs below 100, and no reason to round
@@ -66,6 +63,11 @@ def in_a_batch(cost: np.ndarray, maximize: bool) -> tuple[np.ndarray, np.ndarray
     return found.rows, found.columns
 
 
+def in_blocks(cost: np.ndarray, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
+    found = solve_blocks(-cost if maximize else cost)
+    return found.rows, found.columns
+
+
 def after_a_change(cost: np.ndarray, maximize: bool) -> tuple[np.ndarray, np.ndarray]:
     problem = Reoptimiser(np.vstack([np.ones(cost.shape[1]), cost[1:]]), maximize=maximize)
     problem.solve()
@@ -75,7 +77,7 @@ def after_a_change(cost: np.ndarray, maximize: bool) -> tuple[np.ndarray, np.nda
 
 
 @pytest.mark.parametrize("kind", ["one row", "several rows", "two rows, one column", "wide"])
-@pytest.mark.parametrize("solver", [drop_in, by_lists, transposed, in_a_batch, after_a_change])
+@pytest.mark.parametrize("solver", [drop_in, by_lists, transposed, in_a_batch, in_blocks, after_a_change])
 def test_other_costs_are_as_low_as_beside_a_moderate_price(
     kind: str, solver: Callable[[np.ndarray, bool], tuple[np.ndarray, np.ndarray]]
 ) -> None:

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import solve
-from kdgat.assignment.reoptimiser import REUSED, Reoptimiser
+from kdgat.assignment import CostError, InfeasibleError, Reoptimiser, certify, solve
+from kdgat.assignment.reoptimiser import REUSED
 
 EXAMPLE = np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
 
