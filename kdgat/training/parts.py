@@ -11,8 +11,8 @@ from typing import Any
 from kdgat.base.files import remove_temporary_files, write_json_atomically
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Paused
-from kdgat.stage.phase import phase_progress
 from kdgat.training.deadline import Deadline
+from kdgat.training.progress import phase_progress
 from kdgat.training.running_time import RunningTime
 
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.detection.network import Network, TrainedAttention, Windows
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.memory import peak_kib
+from kdgat.stage.work import peak_kib
 
 logger = logging.getLogger(__name__)
 

@@ -44,9 +44,9 @@ from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, V
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
 from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit
