@@ -24,7 +24,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.network import Network, TrainedAttention, Windows
+from kdgat.can.models.runtime import Network, TrainedAttention, Windows
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.work import peak_kib
 

@@ -22,11 +22,11 @@ from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.data.stage_inputs import open_pool
-from kdgat.can.evaluation.calibration import fit_scaling
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
 from kdgat.can.models.names import FUSION_KINDS, FusionKind
+from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.models.scoring import (
     check_features,
     load_attention,
