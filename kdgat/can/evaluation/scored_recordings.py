@@ -166,10 +166,10 @@ def _open_processes(
     if missing:
         logger.warning("%s is not installed: torch scores, in thrice the time; pip install 'kdgat[export]'", missing[0])
         return None
-    from kdgat.can.detection.network import TrainedAttention
     from kdgat.can.evaluation.processes import ScoringProcesses
     from kdgat.can.models.compiled import is_compilable
     from kdgat.can.models.onnx_graph import attention_graph
+    from kdgat.can.models.runtime import TrainedAttention
 
     models: list[bytes | TrainedAttention] = []
     for seed, name in places:

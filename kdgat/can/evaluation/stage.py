@@ -41,8 +41,8 @@ from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import phase_progress
 
 logger = logging.getLogger(__name__)
 

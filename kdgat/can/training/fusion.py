@@ -22,11 +22,11 @@ from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.data.stage_inputs import open_pool
-from kdgat.can.evaluation.calibration import fit_scaling
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
 from kdgat.can.models.names import FUSION_KINDS, FusionKind
+from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.models.scoring import (
     check_features,
     load_attention,
@@ -44,10 +44,10 @@ from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATI
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, save_weights

@@ -44,9 +44,9 @@ from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATI
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
+from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import EpochSource
 from kdgat.training.stage import train_stage

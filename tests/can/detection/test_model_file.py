@@ -12,8 +12,8 @@ import torch
 
 from kdgat.base.errors import UserError
 from kdgat.can.detection.model_file import DetectorParameters, FileFormat, onnx_bytes, read_model
-from kdgat.can.detection.network import Network
 from kdgat.can.kinds import SMALL_ATTENTION
+from kdgat.can.models.runtime import Network
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES

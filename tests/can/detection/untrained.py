@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.detection.model_file import DetectorParameters, FileFormat, write_model
-from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.scaling import Scaling
 from kdgat.can.models.scoring import describe_model, fit_standardisation
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
