@@ -62,7 +62,7 @@ def plan_command(family: "Family") -> Any:
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
         if diagram:
-            from kdgat.run.diagram import flowchart
+            from kdgat.run.plan import flowchart
 
             print(flowchart(run.plan, states_in(out)))
             return

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry, Stop, decide
 from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.experience import EXCLUDED_FOR_S
-from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.history import EXCLUDED_FOR_S, AttemptLedger
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError

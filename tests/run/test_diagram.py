@@ -1,5 +1,4 @@
-from kdgat.run.diagram import flowchart
-from kdgat.run.plan import InputReference, PlannedStage
+from kdgat.run.plan import InputReference, PlannedStage, flowchart
 
 
 def stage(name: str, **inputs: InputReference) -> PlannedStage:
