@@ -14,8 +14,7 @@ from typing import Final
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector

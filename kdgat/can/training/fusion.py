@@ -20,8 +20,7 @@ from torch.nn import functional
 from kdgat.base.configuration import validate_config
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration

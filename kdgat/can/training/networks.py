@@ -13,8 +13,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import (
     AutoencoderStageConfig,
     CurriculumStageConfig,
