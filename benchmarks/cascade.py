@@ -26,7 +26,7 @@ from kdgat.can.evaluation.cascade import learn_cascade
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.processes import ONE_CORE
 from kdgat.can.evaluation.run_detector import detector_of
-from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.features import VALIDATION
 from kdgat.run.directory import OutputDirectory
 
 SIDES = {"full": (), "cascade": ("--cascade",)}

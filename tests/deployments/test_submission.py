@@ -14,7 +14,7 @@ from flows.deployment.data import NO_DATA
 from flows.deployment.installation import PREFECT_FILE, describe
 from flows.deployment.server_api import ServerApi
 from flows.deployment.submission import Deployment, check, output_of, read_parameters, submit
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.stage.families import is_user_error
 
 ROOT = Path(__file__).parents[2]

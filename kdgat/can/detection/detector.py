@@ -17,7 +17,7 @@ from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.accumulator import Accumulated
 from kdgat.can.evaluation.calibration import Scaling, sigmoid
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
 from kdgat.graphs.columns import GraphColumns
 
 LOGIT_LIMIT: Final = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
 from kdgat.can.models.names import CLOCK
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration

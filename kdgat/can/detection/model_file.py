@@ -19,8 +19,8 @@ from kdgat.can.detection.network import Network, NetworkError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
+from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 
 FileFormat = Literal["onnx", "torch"]
 METADATA_KEY: Final = "kdgat"

@@ -9,8 +9,8 @@ from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.cascade import check_cascade, learn_cascade
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
-from kdgat.canbus.features.schema import VALIDATION
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
+from kdgat.canbus.features import VALIDATION
 from kdgat.training.weights import read_arrays
 
 

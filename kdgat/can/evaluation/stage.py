@@ -21,7 +21,7 @@ from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.sections import EvaluationConfig
 from kdgat.can.training.stage_inputs import open_pool
-from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory

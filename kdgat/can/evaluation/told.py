@@ -20,7 +20,7 @@ from kdgat.can.evaluation.finished_run import TEST_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.latency import measure_costs
 from kdgat.can.models.names import CLOCK
 from kdgat.can.training.pool import PooledStores
-from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
+from kdgat.canbus.features import RECORDINGS, SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory

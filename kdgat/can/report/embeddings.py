@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, read_map
 from kdgat.can.report.names import model_name
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 from kdgat.report.document import Section
 from kdgat.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Key, Picture, blank
 

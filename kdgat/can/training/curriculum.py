@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SamplingError, apportion, draw
-from kdgat.canbus.features.schema import INJECTED
+from kdgat.canbus.features import INJECTED
 from kdgat.training.config import TrainingConfig
 
 

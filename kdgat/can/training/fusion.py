@@ -39,7 +39,7 @@ from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.stage_inputs import open_pool
 from kdgat.can.training.start import read_start
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome

@@ -8,7 +8,7 @@ from torch_geometric.data import Batch
 
 from kdgat.can.sections import SamplingConfig
 from kdgat.can.training.pool import PooledStores
-from kdgat.canbus.features.schema import INJECTED, TRAIN
+from kdgat.canbus.features import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource

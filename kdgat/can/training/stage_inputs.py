@@ -1,7 +1,7 @@
 """What the stages of the family share: mapping stores."""
 
 from kdgat.can.training.pool import PooledStores
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory

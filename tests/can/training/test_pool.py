@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from kdgat.can.training.pool import PooledStores, PoolError
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import PackedRows
