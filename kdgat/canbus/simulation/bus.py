@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -41,28 +41,12 @@ class Frames:
 
     def select(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Frames:
         """Take some frames, in the order of `rows`."""
-        return Frames(
-            self.time[rows],
-            self.owner[rows],
-            self.identifier[rows],
-            self.length[rows],
-            self.payload[rows],
-            self.forged[rows],
-            self.label[rows],
-        )
+        return Frames(*(getattr(self, column.name)[rows] for column in fields(Frames)))
 
     @staticmethod
     def concatenate(parts: list[Frames]) -> Frames:
         """Join frames in the given order."""
-        return Frames(
-            np.concatenate([part.time for part in parts]),
-            np.concatenate([part.owner for part in parts]),
-            np.concatenate([part.identifier for part in parts]),
-            np.concatenate([part.length for part in parts]),
-            np.concatenate([part.payload for part in parts]),
-            np.concatenate([part.forged for part in parts]),
-            np.concatenate([part.label for part in parts]),
-        )
+        return Frames(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Frames)))
 
 
 def vehicle_frames(vehicle: Vehicle, duration_s: float, random: np.random.Generator) -> Frames:
