@@ -148,7 +148,7 @@ def fill_payloads(vehicle: Vehicle, sent: Frames, signals: NDArray[np.float64], 
 
 @njit(cache=True)
 def _mixed(state: Any) -> Any:
-    """Scramble 64 bits (SplitMix64): noise that is a pure function of where it stands."""
+    """Scramble 64 bits (SplitMix64): noise that is a pure function of its place."""
     z = np.uint64(state) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -204,7 +204,7 @@ def _fill(
             elif kind == _COUNTER:
                 value = b + count % a
             elif kind in (_SIGNAL_BYTE, _SIGNAL_HIGH, _SIGNAL_LOW):
-                # A forger keeps the form of the frame and lies about the signal.
+                # A forger keeps the form of the frame and forges the signal.
                 level = 1.0 - signals[a, step] if forged[message] else signals[a, step]
                 value = c + int(level * b)
                 if kind == _SIGNAL_BYTE:
