@@ -15,7 +15,7 @@ from simulated_windows import data_list, simulated_windows
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_graphs, plan_by_size
 from kdgat.graphs.store import GraphStore, write_store

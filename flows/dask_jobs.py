@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import signal
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError
@@ -12,16 +14,25 @@ import dask
 import distributed
 from distributed.security import Security
 
-from flows.jobqueue import SLURMJob
 from kdgat.cluster import slurm
-from kdgat.cluster.attendance import attend
-from kdgat.cluster.connection import FILE_NAME, Connection
+from kdgat.cluster.attendance import CONNECTION_FILE, Connection, attend
 from kdgat.cluster.report import NodeReport, parse_report
+from kdgat.cluster.resources import Resources
+from kdgat.cluster.script import cluster_arguments
+from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
+
+_on_interrupt = signal.getsignal(signal.SIGINT)
+try:  # the import lets Ctrl-C exit at once, with status 0
+    from dask_jobqueue.slurm import SLURMCluster as SLURMCluster
+    from dask_jobqueue.slurm import SLURMJob
+finally:
+    signal.signal(signal.SIGINT, _on_interrupt)
 
 logger = logging.getLogger(__name__)
 
 FETCH_S: Final = 10.0  # a report is some hundred bytes
+FUTURE_ADDRESS: Final = "tls://FLOW:PORT"  # where the flow will listen, once it runs
 
 # A worker that is gone says nothing about its stage: no task is run again by Dask, and none is given up for silence.
 dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})
@@ -55,7 +66,7 @@ class DaskJobs:
     """One Dask scheduler and client for all jobs of a run, open from the first job on; for several threads."""
 
     def __init__(self, log_directory: Path, scheduler_options: Mapping[str, Any]) -> None:
-        self._path = log_directory / FILE_NAME
+        self._path = log_directory / CONNECTION_FILE
         self._options = dict(scheduler_options)
         self._lock = threading.Lock()
         self._opened: tuple[distributed.SpecCluster, distributed.Client] | None = None
@@ -164,3 +175,14 @@ class DaskWorker:
         if self._jobs.opened is not None and self._address:
             cluster, _ = self._jobs.opened
             cluster.loop.add_callback(cluster.scheduler.close_worker, self._address)
+
+
+def job_script(site: Site, resources: Resources, directory: Path, log_directory: Path) -> str:
+    """Return the script of the job that would run the stage in `directory`; nothing is started.
+
+    What the stage sees of the machine inside a container image is bound when its inputs are known, and left out here.
+    """
+    arguments = cluster_arguments(site, resources, directory, log_directory)
+    with tempfile.TemporaryDirectory() as folder:  # a job makes its log directory as soon as it is described
+        job = SLURMJob(scheduler=FUTURE_ADDRESS, name="0", **{**arguments, "log_directory": folder})
+        return str(job.job_script()).replace(folder, str(log_directory))

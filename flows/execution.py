@@ -1,23 +1,24 @@
 """Which stage may start, which is done: the state of one run, kept in `run.json` for whoever watches."""
 
 import logging
+import resource
 import threading
 from collections import Counter
 from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
-from flows.open_files import watchable_jobs
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base.configuration import numbers_of
 from kdgat.base.cores import num_usable_cores
 from kdgat.base.place import describe_os_error
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import NOTHING, decide_for
+from kdgat.cluster.expectation import NOTHING, request_of_directory
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
@@ -32,6 +33,9 @@ from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 from kdgat.stage.outcome import Failed, Finished, Paused
 
 logger = logging.getLogger(__name__)
+
+FILES_PER_JOB: Final = 8  # 2 were measured with thirty jobs at once; one that is submitted or read needs some more
+OWN_FILES: Final = 160  # of the flow itself, its Prefect client and what is opened for a moment
 
 
 class Execution:
@@ -214,10 +218,10 @@ class Execution:
         ) as error:  # the stage itself says what is wrong with its inputs, and is tried again
             assumed, unknown = None, [f"asks for what is known without its inputs, which cannot be looked at: {error}"]
         unstated = (assumed or NOTHING).without(self.run.config.stated_amounts(planned.stage))
-        decision = decide_for(
+        made = request_of_directory(
             directory, self.usage_path, self.run.resources, self.site, self.command_line, assumed=unstated
         )
-        return decision.resources, [*decision.changes, *unknown]
+        return made.resources, [*made.changes, *unknown]
 
     def _environment(self) -> dict[str, str]:
         # The children need to know their share of the processor.
@@ -282,3 +286,30 @@ def may_take_gpus(run: Run) -> bool:
 def as_output(out: Path | str) -> OutputDirectory:
     """Return the output directory, as an absolute path: the children run in it whatever their own folder is."""
     return OutputDirectory(Path(out).absolute())
+
+
+logger = logging.getLogger(__name__)
+
+
+def watchable_jobs(num_jobs: int) -> int:
+    """Raise this process's limit of open files as far as watching `num_jobs` needs; return how many it suffices for.
+
+    Never more than is needed: Slurm hands the limit on to the jobs. A process that runs out of files can watch none of
+    its jobs, not only the one too many.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = OWN_FILES + num_jobs * FILES_PER_JOB
+    if soft == resource.RLIM_INFINITY or soft >= needed:
+        return num_jobs
+    granted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (granted, hard))
+    if granted == needed:
+        return num_jobs
+    suffices_for = max(1, (granted - OWN_FILES) // FILES_PER_JOB)
+    logger.warning(
+        "%d open files are allowed here (ulimit -Hn), enough to watch %d jobs at once instead of %d",
+        hard,
+        suffices_for,
+        num_jobs,
+    )
+    return suffices_for

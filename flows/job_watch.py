@@ -7,22 +7,20 @@ gone. A connection that is lost is no end.
 import logging
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from flows.attempts import Attempt, of_outcome
-from flows.job_worker import JobWorker
 from flows.log_tail import LogTail
-from flows.waiting import Heartbeat, StartTimeout
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress
-from kdgat.cluster.clock import Clock
+from kdgat.cluster.clock import Clock, Heartbeat, StartTimeout
 from kdgat.cluster.decision import Stop, decide
 from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.cluster.resources import format_memory
 from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
 from kdgat.cluster.script import SIGNS_OF_LIFE, job_name
 from kdgat.cluster.site import Site
+from kdgat.cluster.slurm import JobQueue
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
 logger = logging.getLogger(__name__)
@@ -36,6 +34,22 @@ LEAVE_S: Final = 3.0  # how long a job that has reported may take to end
 COMPLETING_S: Final = 90.0  # how long one that Slurm ends may take: KillWait, the cluster's epilogue
 HOPELESS_S: Final = 10.0  # for which Slurm says that a job never starts, before it is believed
 STDERR_LINES: Final = 5
+
+
+class JobWorker(Protocol):
+    """The connection to one job, which may be there or not: what it does not say, files and the scheduler do.
+
+    Over Dask: `flows.dask_jobs`.
+    """
+
+    def last_seen(self) -> float | None:
+        """Return what changes with each heartbeat of the worker; None while none is connected."""
+
+    def report(self) -> NodeReport | None:
+        """Return what the job reported; None while it has not, or is not connected."""
+
+    def let_go(self) -> None:
+        """Close the connection, so that the job ends without waiting for anybody."""
 
 
 class JobWatch:

@@ -7,8 +7,7 @@ from typing import Final
 
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.site import Site
-from kdgat.container.agreement import check_named_image
-from kdgat.container.digest import ImageNotes
+from kdgat.container.agreement import ImageNotes, check_named_image
 from kdgat.stage.provenance import IMAGE_DIGEST_VARIABLE, IMAGE_STAMP_VARIABLE, IMAGE_VARIABLE
 
 DEFAULT_PYTHON: Final = "python"

@@ -18,8 +18,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 
-from flows.dask_jobs import Job
-from flows.jobqueue import SLURMCluster
+from flows.dask_jobs import Job, SLURMCluster
 from flows.node_image import NodeImage
 from flows.node_tasks import NodeTaskRunner
 from kdgat.cluster.child import StopRequest

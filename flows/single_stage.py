@@ -24,7 +24,7 @@ from kdgat.base.configuration import numbers_of, validate_config
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import decide_for
+from kdgat.cluster.expectation import request_of_directory
 from kdgat.cluster.history import AttemptRecord, finished_outcome
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
@@ -83,9 +83,9 @@ def run_single_stage(
             requests = _requests(directory)
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
         if history is not None:
-            decision = decide_for(directory, history, requests, site, command_line, like_stage=like_stage)
-            resources = decision.resources
-            for sentence in decision.changes:
+            made = request_of_directory(directory, history, requests, site, command_line, like_stage=like_stage)
+            resources = made.resources
+            for sentence in made.changes:
                 log(f"{directory.path.name} {sentence}")
         require_usable(site)
         image = NodeImage(site)

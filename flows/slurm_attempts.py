@@ -17,12 +17,11 @@ from flows.node_image import NodeImage
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.report import jobs_with_files, remove_job_files
 from kdgat.cluster.scheduler import Scheduler
 from kdgat.cluster.script import cluster_arguments, job_name, scheduler_options
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import Slurm, SubmissionError, refusal
+from kdgat.cluster.slurm import JobQueue, Slurm, SubmissionError, refusal
 from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.provenance import GPUS_VARIABLE

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self
 
+import psutil
 from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
@@ -33,6 +34,14 @@ HOST: Final = "127.0.0.1"
 HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
 RETENTION_DAYS: Final = 90  # how long the server shows a run that has ended
 WORKER_POLL_S: Final = 5  # how long a run may wait for the worker to look
+SYNTHETIC: Final = "synthetic"  # the dataset that is made here
+# On which the write-ahead log of SQLite does not work.
+NETWORK_FILESYSTEMS: Final = frozenset(
+    (
+        *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "fuse.ceph", "cifs", "smb3"),
+        *("panfs", "wekafs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs"),
+    )
+)
 _HEADER: Final = """\
 # Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
 # For a shell: set -a; . {path}; set +a
@@ -219,3 +228,43 @@ def _read(path: Path) -> dict[str, str]:
             if value:
                 found[name] = value
     return found
+
+
+def filesystem_of(path: Path) -> str:
+    """Return the kind of the filesystem that a path lies on, as `mount` names it; empty if that is not known."""
+    kinds = {Path(mount.mountpoint): mount.fstype for mount in psutil.disk_partitions(all=True)}
+    resolved = path.resolve()
+    return next((kinds[folder] for folder in (resolved, *resolved.parents) if folder in kinds), "")
+
+
+def warn_of_database(address: str, network: frozenset[str] = NETWORK_FILESYSTEMS) -> str:
+    """Return what a person should know of a database at this address; empty: nothing."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(address)
+    kind = filesystem_of(Path(url.database)) if url.get_backend_name() == "sqlite" and url.database else ""
+    if kind not in network:
+        return ""
+    return (
+        f"note: {url.database} lies on a network filesystem ({kind}), on which SQLite may damage it: name a file on "
+        f"a disk of this machine, {DATABASE_VARIABLE}=sqlite+aiosqlite:////DISK/prefect.db, or use PostgreSQL"
+    )
+
+
+def without_passwords(database: str) -> str:
+    """Return the address of a database as it may be shown.
+
+    Raises:
+        UserError: if it is no address; it may hold a password, and is not repeated.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError) as error:
+        raise UserError(
+            f"{DATABASE_VARIABLE} is no address of a database: write postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE"
+        ) from error
+    secret = [key for key in url.query if "pass" in key.lower()]
+    return url.difference_update_query(secret).render_as_string(hide_password=True)

@@ -13,8 +13,6 @@ import psutil
 
 from flows.compatibility import require_compatible
 from flows.deployment import runs
-from flows.deployment.data import SYNTHETIC
-from flows.deployment.disk import warn_of_database
 from flows.deployment.installation import (
     CLIENT_AUTH_VARIABLE,
     DATABASE_VARIABLE,
@@ -25,10 +23,12 @@ from flows.deployment.installation import (
     POOL,
     PREFECT,
     SERVER_AUTH_VARIABLE,
+    SYNTHETIC,
     Installation,
     find_prefect_file,
+    warn_of_database,
+    without_passwords,
 )
-from flows.deployment.privacy import without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.servers import home_of_server, servers_text
 from flows.deployment.service import Service, end, is_alive

@@ -27,13 +27,13 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows.deployment.data import marked, missing_folder
-from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, find_prefect_file
+from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, SYNTHETIC, find_prefect_file
 from flows.deployment.service import have_ended, kill
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
 from kdgat.base.errors import UserError
+from kdgat.canbus.catalog import load_catalog
 
 AUTOMATION: Final = "crash runs whose process died"
 SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late
@@ -44,6 +44,9 @@ DEPLOY_TIMEOUT_S: Final = 600.0
 LOG_TAIL_LINES: Final = 15
 PAUSED: Final = "schedule paused"
 NAME_WIDTH: Final = 24
+NO_DATA: Final = "no data"  # tag
+_NO_DATA_NOTE: Final = "**No data yet.** "
+_NOTE_END: Final = "\n\n"
 
 
 def check_schedule(cron: str, timezone: str) -> None:
@@ -250,3 +253,38 @@ def is_worker_online(client: SyncPrefectClient, name: str) -> bool:
     path_params = {"work_pool_name": POOL}
     answer = client.request("POST", "/work_pools/{work_pool_name}/workers/filter", path_params=path_params, json={})
     return any(row["name"] == name and row["status"] == WorkerStatus.ONLINE.value for row in answer.json())
+
+
+def missing_folder(parameters: Mapping[str, Any]) -> Path | None:
+    """Return the folder that a deployment's recordings should be in and that is not there; None: it needs none.
+
+    New recordings that wait in a night's inbox make its folder.
+    """
+    data = (parameters.get("config") or {}).get("data") or {}
+    dataset, data_root = data.get("dataset"), data.get("data_root")
+    if not dataset or not data_root:
+        return None
+    entry = load_catalog(data.get("catalog")).get(dataset)
+    folder = Path(data_root) / dataset if entry is None else entry.folder_in(data_root)
+    inbox = parameters.get("inbox")
+    waits = inbox is not None and Path(inbox).is_dir() and any(path.is_file() for path in Path(inbox).rglob("*"))
+    return None if folder.is_dir() or waits else folder
+
+
+def how_to_get(folder: Path) -> str:
+    """Say how the recordings of a dataset come into its folder."""
+    if folder.name == SYNTHETIC:
+        return f"`kdgat data synth --out {folder.parent} --dataset {SYNTHETIC}` makes them"
+    return "put the recordings there; `kdgat data list` says where to get them"
+
+
+def marked(tags: Sequence[str], description: str | None, missing: Path | None) -> dict[str, Any]:
+    """Return tags and description of a deployment with the mark that its data are missing, or without it."""
+    text = description or ""
+    if text.startswith(_NO_DATA_NOTE):
+        text = text.partition(_NOTE_END)[2]
+    kept = [tag for tag in tags if tag != NO_DATA]
+    if missing is None:
+        return {"tags": kept, "description": text}
+    note = f"{_NO_DATA_NOTE}{missing} is not there: {how_to_get(missing)}. Then give `make deploy` again."
+    return {"tags": [*kept, NO_DATA], "description": f"{note}{_NOTE_END}{text}"}

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.assignment import partial
+from kdgat.assignment.levels import level_below
 from kdgat.assignment.matrix import Matrix, make_matrix, writable
 from kdgat.assignment.result import Assignment
 from kdgat.assignment.rows import ORDERED, least_slack, lesser, row_slack
@@ -71,11 +73,19 @@ class Costs:
         return cls(cheapest, matrix.is_integral)
 
 
-def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None = None, maximize: bool = False) -> Proof:
+def certify(
+    cost: ArrayLike,
+    assignment: Assignment,
+    *,
+    mask: ArrayLike | None = None,
+    maximize: bool = False,
+    unmatched_cost: float | None = None,
+) -> Proof:
     """Prove that an assignment is an optimal one of these costs, whoever made it.
 
     Every line of the smaller side has to be matched once, every line of the larger at most once, no pair may be
-    forbidden, and the duals have to prove the cost. `cost`, `mask` and `maximize` are those of the problem.
+    forbidden, and the duals have to prove the cost. `cost`, `mask`, `maximize` and `unmatched_cost` are those of the
+    problem; with the last one, rows may be left.
 
     Raises:
         CertificateError: naming what is wrong with the assignment.
@@ -90,13 +100,18 @@ def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None =
     Traceback (most recent call last):
     kdgat.assignment.certificate.CertificateError: column 1 is matched twice
     """
-    matrix = make_matrix(cost, mask, maximize=maximize)
+    if unmatched_cost is not None:
+        return _certify_partial(cost, assignment, mask, unmatched_cost, maximize=maximize)
+    if np.ndim(cost) == 2 and np.size(cost) == 0:
+        check_lines(assignment.rows, 0, 0, "row")
+        return Proof(0.0, 0.0, 0.0, 0.0)
+    matrix = make_matrix(cost, mask, maximize=maximize, may_scale=True)
     n, m = matrix.cost.shape
     row_count, column_count = (m, n) if matrix.transposed else (n, m)
     rows = check_lines(assignment.rows, n, row_count, "row")
     columns = check_lines(assignment.columns, n, column_count, "column")
-    u = matrix.sign * check_duals(assignment.u, row_count, "u")
-    v = matrix.sign * check_duals(assignment.v, column_count, "v")
+    u = check_duals(assignment.u, row_count, "u") / matrix.unit
+    v = check_duals(assignment.v, column_count, "v") / matrix.unit
     if matrix.transposed:
         rows, columns, u, v = columns, rows, v, u
     column_of = np.empty(n, np.int64)
@@ -108,9 +123,36 @@ def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None =
         ("cost", assignment.cost, proof.cost, paid),
         ("dual_bound", assignment.dual_bound, proof.bound, float(np.abs(u).sum() + np.abs(v).sum())),
     ):
-        if not abs(matrix.sign * float(stated) - true) <= rounding * size:
-            raise CertificateError(f"{name} is {float(stated)!r}: it adds up to {matrix.sign * true!r}")
+        if not abs(float(stated) / matrix.unit - true) <= rounding * size:
+            raise CertificateError(f"{name} is {float(stated)!r}: it adds up to {matrix.unit * true!r}")
     return proof
+
+
+def _certify_partial(
+    cost: ArrayLike, assignment: Assignment, mask: ArrayLike | None, unmatched_cost: float, *, maximize: bool
+) -> Proof:
+    """Prove a matching that leaves rows, as one of the whole smaller side of bounded costs."""
+    bounded = partial.bound_costs(cost, mask, unmatched_cost, maximize=maximize)
+    n, m = bounded.shape
+    rows = check_lines(assignment.rows, np.size(assignment.rows), n, "row")
+    columns = check_lines(assignment.columns, rows.size, m, "column")
+    price = partial.check_price(unmatched_cost)
+    paid = bounded[rows, columns]
+    is_dear = paid == price
+    if is_dear.any():
+        i, j = rows[is_dear][0], columns[is_dear][0]
+        raise CertificateError(f"cost[{i}, {j}] is matched, and no better than an unmatched row, or forbidden")
+    total = math.fsum([*paid.tolist(), *[price] * (n - rows.size)])
+    rounding = ROUNDING * (SPARE + n) * (np.abs(paid).sum() + n * abs(price))
+    for name, stated in (("cost", assignment.cost), ("dual_bound", assignment.dual_bound)):
+        if not abs(stated - total) <= rounding + TOLERANCE * abs(total):
+            raise CertificateError(f"{name} is {float(stated)!r}: pairs and unmatched rows add up to {total!r}")
+    whole = partial.completed(assignment, bounded, price)
+    left = bounded[whole.rows[rows.size :], whole.columns[rows.size :]] != price
+    if left.any():
+        i, j = (int(lines[rows.size :][left][0]) for lines in (whole.rows, whole.columns))
+        raise CertificateError(f"row {i} and column {j} are both left, though their pair is better than that")
+    return certify(bounded, whole, maximize=maximize)
 
 
 def prove(matrix: Matrix, u: NDArray[np.float64], v: NDArray[np.float64], column_of: NDArray[np.int64]) -> Proof:
@@ -347,8 +389,8 @@ def read_lines(cost, mask, num_rows, num_columns, sign, column_of, v, costs, sla
 def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, numbers):  # type: ignore[no-untyped-def]
     """Prove a matching of the smaller side on the matrix as it came; return (whether, cost, bound, as a minimum).
 
-    `numbers` is room for 2 n. Where duals are large beside the costs, it is not proved: the certificate may look at
-    more than these.
+    `numbers` is room for 2 n. Where duals are large beside the costs, or costs beside each other, it is not proved: the
+    general solver may look at more than these.
     """
     n = u.size
     costs, slack = numbers[:n], numbers[n : 2 * n]
@@ -358,6 +400,8 @@ def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, n
         return False, 0.0, 0.0
     fault, _, _, total, bound, gap, paid, size = judge(costs, slack, u, v, column_of, taken, n)
     good = fault == GOOD
-    good &= ROUNDING * size <= PRECISION * paid or (size < EXACT and is_whole(u) and is_whole(v))
+    is_clear = ROUNDING * size <= PRECISION * paid
+    is_clear &= not 0.0 < level_below(cost, mask, num_rows, num_columns, costs) < np.inf
+    good &= is_clear or (size < EXACT and is_whole(u) and is_whole(v))
     tolerance = TOLERANCE * paid + ROUNDING * (SPARE + n) * size
     return good and gap <= tolerance and abs(total - bound) <= tolerance, total, bound

@@ -10,7 +10,7 @@ import numpy as np
 
 from kdgat.assignment.certificate import is_proved
 from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
-from kdgat.assignment.search import flip, pop, rise
+from kdgat.assignment.search import clear, flip, pop, push, reach, settle
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -239,19 +239,11 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
                 target = targets[e]
                 value = max(prices[e] - v[target] + offset, here)
                 if value < best and value < distance[target]:
-                    if distance[target] == np.inf:
-                        reached[num_reached] = target
-                        num_reached += 1
-                    distance[target] = value
-                    predecessor[target] = line
+                    num_reached = reach(target, value, line, distance, predecessor, reached, num_reached)
                     if line_of[target] < 0:
                         best, end, rests = value, target, -1
                     else:
-                        position = place[target]
-                        if position < 0:
-                            position = size
-                            size += 1
-                        rise(keys, nodes, place, position, value, target)
+                        size = push(keys, nodes, place, size, value, target)
             looked_at += start[line + 1] - start[line]
             if size == 0 or keys[0] >= best:
                 break
@@ -260,15 +252,8 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
             num_scanned += 1
             line = line_of[nodes[0]]
             size = pop(keys, nodes, place, size)
-        u[origin] += best
-        for s in range(num_scanned):
-            target = scanned[s]
-            u[line_of[target]] += best - distance[target]
-            v[target] -= best - distance[target]
-        for s in range(size):
-            place[nodes[s]] = -1
-        for s in range(num_reached):
-            distance[reached[s]] = np.inf
+        settle(best, origin, u, v, line_of, distance, scanned, num_scanned)
+        clear(distance, reached, num_reached, nodes, place, size)
         if rests >= 0:
             end = target_of[rests]
             target_of[rests] = AT_BACKGROUND

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from kdgat.assignment import constant_background, core, dense, small
 from kdgat.assignment.certificate import ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.result import Assignment, Counters
+from kdgat.base.errors import UserError
 
 MAX_ENTRIES = 1024 * 1024  # above, compiling is soon repaid
 SEED = "matching of scipy"
@@ -93,7 +94,7 @@ def _duals(work: NDArray[np.float64], column_of: NDArray[np.int64]) -> tuple[NDA
     return matched - v[column_of], v
 
 
-class CompileSettingError(ValueError):
+class CompileSettingError(UserError):
     """KDGAT_LAP_COMPILE has a value that nobody knows."""
 
 

@@ -84,9 +84,7 @@ def read_matrix(
         if record is not None:
             return record
         if index is not None:
-            raise UserError(
-                f"{path}: index {index} names a record of kdgat lap generate's files, this one holds matrices"
-            )
+            raise UserError(f"{path}: index {index} names a record of kdgat lap generate, and there is none")
         return _checked(path, *read_hdf5(path, key))
     if name.endswith(".npz"):
         return _checked(path, *_read_npz(path, key))

@@ -16,6 +16,7 @@ from kdgat.assignment import sparse as listed
 from kdgat.assignment.certificate import CertificateError, Costs, Proof, check_lines, prove_lines
 from kdgat.assignment.core import candidates
 from kdgat.assignment.errors import CostError, InfeasibleError, OptimalityError
+from kdgat.assignment.levels import Change, are_apart, level_below, solve_levels
 from kdgat.assignment.matrix import check_type, too_large
 from kdgat.assignment.points import METRICS, PointCosts
 from kdgat.assignment.result import Assignment, Counters
@@ -127,6 +128,18 @@ class BlockCosts:
             paid[start:stop] = block[np.arange(stop - start), column_of[start:stop]]
         return slack, paid
 
+    def level_below(self, paid: Values) -> float:
+        """Return the largest cost beside which those that are paid hide it; 0 if there is none, or some lie between."""
+        largest = 0.0
+        for start in range(0, self.shape[0], self.block_rows):
+            block = self.read(start, min(start + self.block_rows, self.shape[0]))
+            largest = max(largest, level_below(block, no_mask(), *block.shape, paid))
+        return largest if largest < np.inf else 0.0
+
+    def solve_changed(self, change: Change) -> Assignment:
+        """Solve these costs after a change of each block."""
+        return solve_rows(BlockCosts(lambda start, stop: change(self.read(start, stop), start), self.shape))
+
 
 def solve_points(a: ArrayLike, b: ArrayLike, metric: str = "euclidean") -> Assignment:
     """Match points of the smaller set to points of the other at least total distance.
@@ -211,6 +224,11 @@ def solve_rows(costs: RowCosts, *, swapped: bool = False) -> Assignment:
             raise OptimalityError(
                 f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the problem"
             ) from error
+    if isinstance(costs, BlockCosts) and are_apart(solver.paid):
+        below = costs.level_below(solver.paid)
+        if below > 0.0:
+            solver.u, solver.v, solver.column_of[:] = solve_levels(solver.paid, below, m, costs.solve_changed)
+            proof = solver.prove()
     u, v, column_of = solver.u, solver.v, solver.column_of.astype(np.int64)
     state = solver.arrays[0]
     counters = Counters(
@@ -256,6 +274,7 @@ class _Search:
         self.wide_of = np.full(n, -1)
         self.wide_columns, self.wide_costs = np.zeros((1, WIDE), np.int32), np.zeros((1, WIDE))
         self.repairs, self.has_bid = 0, False
+        self.paid = np.zeros(n)  # by each row, once it is proved
         self.arrays = listed.search_arrays(n, m)
 
     @property
@@ -275,6 +294,9 @@ class _Search:
         least = np.empty(n)
         padded.row_slacks(self.v, self.rows, *self.lists, least)
         spread = (self.beyond - least)[np.isfinite(self.beyond)]
+        if not spread.size and n > SHORT:  # a sparse matrix: lists hold all that there is
+            is_listed = np.arange(self.list_costs.shape[1]) < self.count[:, None]
+            spread = np.where(is_listed, self.list_costs, -np.inf).max(axis=1) - least
         step = FIRST_STEP * float(spread.mean()) if spread.size else 0.0
         queue, state = np.empty(n, np.int64), np.zeros(3, np.int64)
         asking = np.empty(ASKED_TOGETHER, np.int64)
@@ -354,8 +376,8 @@ class _Search:
         """Read all costs once more and prove the matching; CertificateError if that cannot be done."""
         column_of = self.column_of.astype(np.int64)
         check_lines(column_of, *self.costs.shape, "column")
-        slack, paid = self.costs.check(self.v, column_of)
-        return prove_lines(paid, slack, self.u, self.v, column_of, Costs(self.cheapest, lambda: False))
+        slack, self.paid = self.costs.check(self.v, column_of)
+        return prove_lines(self.paid, slack, self.u, self.v, column_of, Costs(self.cheapest, lambda: False))
 
     def cheapest(self) -> float:
         """Return the sum of the sizes of the cheapest entries of all rows."""

@@ -170,9 +170,9 @@ def check_scheduler(site: str = LOCAL) -> Check:
 def check_apptainer(site: str, image: Path | None) -> Iterator[Check]:
     """Find Apptainer, and compare the image that is to run stages with this kdgat."""
     from kdgat.cluster.site import SiteError, load_site
+    from kdgat.container import ImageError
     from kdgat.container.agreement import check_agreement, find_image
     from kdgat.container.apptainer import INSTALLER, find_apptainer
-    from kdgat.container.errors import ImageError
 
     try:
         program = find_apptainer()

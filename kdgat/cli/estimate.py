@@ -16,7 +16,7 @@ from kdgat.cli.option_groups import JobOptions, spread
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kdgat.cluster.expectation import Decision
+    from kdgat.cluster.expectation import JobRequest
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
     from kdgat.family.protocol import DataSize, Family
@@ -82,15 +82,16 @@ def estimate_command(family: "Family") -> Any:
         found = []
         for size, one in sizes:
             run = family.plan(one)
-            decisions = stage_decisions(run, where, request, out, stage)
+            job_requests = stage_job_requests(run, where, request, out, stage)
             if calibrate:
                 assert out is not None
-                decisions = {
-                    name: calibrated(run, name, made, where, request, out, seconds) for name, made in decisions.items()
+                job_requests = {
+                    name: calibrated(run, name, made, where, request, out, seconds)
+                    for name, made in job_requests.items()
                 }
             of_dataset = size.dataset if compare else None
             tokens = command_tokens(family, context.obj, given, of_dataset, stage, str(config.preset))
-            found.append(describe(run, size, decisions, where, request, shlex.join(tokens)))
+            found.append(describe(run, size, job_requests, where, request, shlex.join(tokens)))
         if as_json:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
         elif compare:
@@ -101,15 +102,15 @@ def estimate_command(family: "Family") -> Any:
     return spread(command)
 
 
-def stage_decisions(
+def stage_job_requests(
     run: "Run", site: "Site", request: "ResourceRequest", out: Path | None, stage: str | None
-) -> dict[str, "Decision"]:
+) -> dict[str, "JobRequest"]:
     """Decide what jobs of the stages of the first seed ask for, by name in the plan.
 
     Raises:
         UserError: if there is no stage of this name.
     """
-    from kdgat.cli.plan import plan_decisions
+    from kdgat.cli.plan import plan_job_requests
 
     alike = {(one.stage, one.scale, json.dumps(one.config, sort_keys=True)): one for one in reversed(run.plan)}
     first = [one for one in run.plan if one in alike.values()]  # seeds take the same
@@ -117,19 +118,19 @@ def stage_decisions(
     chosen = [one for one in first if stage in (None, one.stage, one.name)]
     if not chosen:
         raise UserError(f"--stage {stage}: the run has no such stage, choose one of {', '.join(known)}")
-    return plan_decisions(replace(run, plan=chosen), site, request, out)
+    return plan_job_requests(replace(run, plan=chosen), site, request, out)
 
 
 def calibrated(
     run: "Run",
     name: str,
-    made: "Decision",
+    made: "JobRequest",
     site: "Site",
     request: "ResourceRequest",
     out: Path,
     seconds: float,
-) -> "Decision":
-    """Return the decision for a stage after some seconds of it here, with the inputs in `out`.
+) -> "JobRequest":
+    """Return what the job of a stage asks for after some seconds of it here, with the inputs in `out`.
 
     What attempts have shown comes before what a calibration shows.
 
@@ -138,7 +139,7 @@ def calibrated(
         UserError: if it cannot be tried here.
     """
     from kdgat.cluster.calibration import calibrate
-    from kdgat.cluster.expectation import Job, decide
+    from kdgat.cluster.expectation import Job, request_of_job
     from kdgat.run.directory import OutputDirectory
     from kdgat.run.local import finished_stages
     from kdgat.run.plan import make_spec
@@ -154,10 +155,10 @@ def calibrated(
     typer.echo(f"training {name} for {seconds:.0f} s", err=True)
     usage = calibrate(spec, made.asked, seconds=seconds)
     job = Job.of(run.family, planned.stage, planned.config, usage.size)
-    found = decide(job, [usage], run.resources, site, request)
+    found = request_of_job(job, [usage], run.resources, site, request)
     origin = f"calibration of {seconds:.0f} s on {usage.device}"
     expected = found.expected.named(origin)
-    return decide(job, [], run.resources, site, request, assumed=made.expected.measured().else_from(expected))
+    return request_of_job(job, [], run.resources, site, request, assumed=made.expected.measured().else_from(expected))
 
 
 def command_tokens(
@@ -210,7 +211,7 @@ def _without_options(tokens: Sequence[str], names: Sequence[str]) -> list[str]:
 def describe(
     run: "Run",
     size: "DataSize",
-    decisions: "Mapping[str, Decision]",
+    job_requests: "Mapping[str, JobRequest]",
     site: "Site",
     request: "ResourceRequest",
     command: str,
@@ -220,7 +221,7 @@ def describe(
 
     stages = []
     of_name = {planned.name: planned for planned in run.plan}
-    for name, made in decisions.items():
+    for name, made in job_requests.items():
         asked, expected = made.resources, made.expected
         planned = of_name[name]
         gpu = expected.gpu_memory
@@ -262,7 +263,7 @@ def describe(
 
 
 def _source(
-    run: "Run", planned: "PlannedStage", made: "Decision", site: "Site", request: "ResourceRequest", key: str
+    run: "Run", planned: "PlannedStage", made: "JobRequest", site: "Site", request: "ResourceRequest", key: str
 ) -> str:
     """Say where the amount comes from that a job asks for."""
     from kdgat.cluster.estimate import configured_request

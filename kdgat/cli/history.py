@@ -26,9 +26,8 @@ def history(
     from rich.table import Table
 
     from kdgat.cli.tables import output_console
-    from kdgat.cluster.efficiency import HEADINGS, efficiencies
     from kdgat.cluster.site import load_site
-    from kdgat.cluster.usage import find_history, read_usages
+    from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
 
     folder = find_history(place, load_site(site) if site is not None else None)
     found = efficiencies([one for one in read_usages(folder) if family in (None, one.family)], stage)
@@ -40,7 +39,7 @@ def history(
         typer.echo(f"{folder}: no attempt{which and f' at {which}'} is noted")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for number, heading in enumerate(HEADINGS):
+    for number, heading in enumerate(EFFICIENCY_HEADINGS):
         table.add_column(heading, justify="left" if number < 2 else "right", overflow="fold")
     for one in found:
         table.add_row(*one.cells())

@@ -48,8 +48,7 @@ def build(
 ) -> None:
     """Build an image and run its tests; a former image stays until the new one has passed them."""
     from kdgat.base.place import check_file, check_folder
-    from kdgat.container.base import choose_base, default_base
-    from kdgat.container.build import build_image
+    from kdgat.container.build import build_image, choose_base, default_base
     from kdgat.container.checkout import find_checkout
     from kdgat.container.process import signals_as_exit
     from kdgat.container.variants import find_variant
@@ -93,9 +92,8 @@ def inspect(
     lock: Annotated[bool, typer.Option("--lock", help="Print the lock inside: every package, with hashes.")] = False,
 ) -> None:
     """Show digest, labels, the definition that an image was built from, and the lock in it."""
-    from kdgat.container import apptainer
-    from kdgat.container.digest import image_digest
-    from kdgat.container.errors import ImageError
+    from kdgat.container import ImageError, apptainer
+    from kdgat.container.agreement import image_digest
     from kdgat.container.variants import LOCK_IN_IMAGE
 
     if lock:
@@ -160,8 +158,8 @@ def lock(
     """Resolve what goes into an image, with hashes, for its platform (x86-64, Python 3.11)."""
     from kdgat.container.checkout import find_checkout
     from kdgat.container.lock import check_lock, write_lock
-    from kdgat.container.sources import read_pip_sources
     from kdgat.container.variants import find_variant
+    from kdgat.container.wheels import read_pip_sources
 
     tree, chosen, sources = find_checkout(checkout), find_variant(variant.value), read_pip_sources()
     if verify:

@@ -14,7 +14,7 @@ from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kdgat.cluster.expectation import Decision
+    from kdgat.cluster.expectation import JobRequest
     from kdgat.cluster.resources import ResourceRequest, Resources
     from kdgat.cluster.site import Site
     from kdgat.family.protocol import Family, PlanTable
@@ -66,9 +66,9 @@ def plan_command(family: "Family") -> Any:
 
             print(flowchart(run.plan, states_in(out)))
             return
-        decisions = plan_decisions(run, where, request, out)
-        jobs, changes = plan_jobs(where, decisions)
-        described = with_times(run, family.describe(run, jobs, given), decisions, jobs)
+        job_requests = plan_job_requests(run, where, request, out)
+        jobs, changes = plan_jobs(where, job_requests)
+        described = with_times(run, family.describe(run, jobs, given), job_requests, jobs)
         if dry_run:
             print_dry_run(run, where, described, jobs, out)
             return
@@ -82,25 +82,29 @@ def plan_command(family: "Family") -> Any:
     return spread(command)
 
 
-def plan_jobs(site: "Site", decisions: "Mapping[str, Decision]") -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
+def plan_jobs(
+    site: "Site", job_requests: "Mapping[str, JobRequest]"
+) -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
     """Return what the job of each stage asks for as far as it is known now, and who asks for what for which reason."""
     if site.scheduler == "local":
         return {}, {}
     jobs: dict[str, Resources] = {}
     changes: dict[str, list[str]] = {}
-    for name, decision in decisions.items():
-        jobs[name] = decision.resources
-        for sentence in decision.changes:
+    for name, made in job_requests.items():
+        jobs[name] = made.resources
+        for sentence in made.changes:
             changes.setdefault(sentence, []).append(name)
     return jobs, changes
 
 
-def plan_decisions(run: "Run", site: "Site", request: "ResourceRequest", out: Path | None) -> dict[str, "Decision"]:
+def plan_job_requests(
+    run: "Run", site: "Site", request: "ResourceRequest", out: Path | None
+) -> dict[str, "JobRequest"]:
     """Decide what the job of each stage asks for, by its name in the plan.
 
     What a stage will read is not known yet: as much as those before it.
     """
-    from kdgat.cluster.expectation import NOTHING, Job, decide
+    from kdgat.cluster.expectation import NOTHING, Job, request_of_job
     from kdgat.cluster.usage import RUNS, read_usages, usage_path
     from kdgat.family.registry import find_family
 
@@ -110,12 +114,12 @@ def plan_decisions(run: "Run", site: "Site", request: "ResourceRequest", out: Pa
     for planned in run.plan:
         job = Job.of(run.family, planned.stage, planned.config, {})
         unstated = assumed.get(planned.name, NOTHING).without(run.config.stated_amounts(planned.stage))
-        found[planned.name] = decide(job, usages, run.resources, site, request, assumed=unstated)
+        found[planned.name] = request_of_job(job, usages, run.resources, site, request, assumed=unstated)
     return found
 
 
 def with_times(
-    run: "Run", described: "PlanTable", decisions: "Mapping[str, Decision]", jobs: "Mapping[str, Resources]"
+    run: "Run", described: "PlanTable", job_requests: "Mapping[str, JobRequest]", jobs: "Mapping[str, Resources]"
 ) -> "PlanTable":
     """Return a family's table with how long stages take where that is known: by its own forecast, else by attempts.
 
@@ -123,7 +127,7 @@ def with_times(
     """
     from kdgat.run.progress import describe_seconds
 
-    expected = {name: one.expected.walltime or described.times.get(name) for name, one in decisions.items()}
+    expected = {name: one.expected.walltime or described.times.get(name) for name, one in job_requests.items()}
     if TIME in described.headings or not any(expected.values()):
         return described
     cells, sources = {}, dict[str, list[str]]()
@@ -239,7 +243,7 @@ def print_dry_run(
         if site.scheduler == "local":
             print(shlex.join(child_command(RunDirectory(directory))))
         else:
-            from flows.job_scripts import job_script  # where dask-jobqueue is
+            from flows.dask_jobs import job_script  # where dask-jobqueue is
 
             print(job_script(site, jobs[planned.name], directory, output / "slurm"))
     lines = [line for sentence in described.after for line in sentence.split("\n") if line]

@@ -12,9 +12,12 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.connection import Connection, read_connection
+from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.files import write_bytes_atomically
+from kdgat.cluster.child import StopRequest
+
+CONNECTION_FILE: Final = "connection.json"  # which each new scheduler writes anew
 POLL_S: Final = 0.2
 FIRST_PAUSE_S: Final = 2.0  # between two attempts to find a scheduler; doubled up to the longest
 LONGEST_PAUSE_S: Final = 30.0
@@ -27,6 +30,28 @@ NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any 
 # Here and not in the module that the job runs: that one is `__main__`, and Dask would import it a second time.
 _ended = threading.Event()
 _report = ""
+
+
+class Connection(BaseModel):
+    """An address, and a certificate with its key: whoever has them can run code in the jobs of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    address: str
+    certificate: str
+    key: str
+
+    def write(self, path: Path) -> None:
+        """Write it; at no time can anybody else read it."""
+        write_bytes_atomically(path, self.model_dump_json().encode(), mode=0o600)
+
+
+def read_connection(path: Path) -> Connection | None:
+    """Read it; None where no scheduler has been yet."""
+    try:
+        return Connection.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
+        return None
 
 
 async def attend() -> str:

@@ -17,7 +17,6 @@ from typing import Any, Final
 
 from kdgat.base.polling import wait_until
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
-from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import (
     EXIT_ENVIRONMENT,
     EXIT_FAILED,
@@ -29,7 +28,8 @@ from kdgat.stage.outcome import (
     Outcome,
     Paused,
 )
-from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+from kdgat.stage.process import PARENT_PROCESS_VARIABLE
+from kdgat.stage.work import peak_kib
 
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL

@@ -12,6 +12,7 @@ from typing import Final
 
 from kdgat.cluster.memory import CGROUP_ROOT
 from kdgat.cluster.site import Site
+from kdgat.container.apptainer import apptainer_variables
 from kdgat.container.binds import Bind
 from kdgat.container.layout import (
     CACHES,
@@ -22,7 +23,6 @@ from kdgat.container.layout import (
     PERSONAL_PREFIXES,
     PERSONAL_VARIABLES,
 )
-from kdgat.container.privileges import apptainer_variables
 from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 from kdgat.stage.staging import CACHE_VARIABLE
 

@@ -83,7 +83,7 @@ NOTHING: Final = Expectation()
 
 
 @dataclass(frozen=True)
-class Decision:
+class JobRequest:
     """Hold what a job asks for, what it would ask for without any expectation, and why the two differ."""
 
     resources: Resources
@@ -138,7 +138,7 @@ def _split(known: Sequence[Usage], run: str) -> tuple[list[Usage], list[Usage]]:
     return own, [one for one in known if one.run != run]
 
 
-def decide(
+def request_of_job(
     job: Job,
     usages: Sequence[Usage],
     requests: Mapping[str, ResourceRequest],
@@ -147,7 +147,7 @@ def decide(
     *,
     assumed: Expectation = NOTHING,
     like_stage: str | None = None,
-) -> Decision:
+) -> JobRequest:
     """Decide what the job of a stage asks for.
 
     Args:
@@ -165,10 +165,10 @@ def decide(
     expected = expect(usages, job, asked).else_from(assumed)
     is_adaptive = wanted_resources(stage, requests, site, command_line).adaptive is True
     resources, changes = adapt(asked, expected, command_line, site.limits, is_adaptive=is_adaptive)
-    return Decision(resources, asked, expected, changes)
+    return JobRequest(resources, asked, expected, changes)
 
 
-def decide_for(
+def request_of_directory(
     directory: RunDirectory,
     history: Path,
     requests: Mapping[str, ResourceRequest],
@@ -177,17 +177,17 @@ def decide_for(
     *,
     assumed: Expectation = NOTHING,
     like_stage: str | None = None,
-) -> Decision:
+) -> JobRequest:
     """Decide what the job of a stage asks for whose directory, with its spec, is there.
 
     Args:
         directory: of the stage: what it reads is in its spec.
         history: file of the run; those beside it are read, too.
-        requests, site, command_line, assumed, like_stage: as of `decide`.
+        requests, site, command_line, assumed, like_stage: as of `request_of_job`.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
-        UserError: as `decide`.
+        UserError: as `request_of_job`.
     """
     spec = directory.read_spec()
     work = Work()
@@ -195,7 +195,7 @@ def decide_for(
     work.count_inputs(path for path in paths if path.is_file())
     job = Job.of(spec.family, spec.stage, spec.config, work.size, run_name(history, directory))
     usages = read_usages(history.parent)
-    return decide(job, usages, requests, site, command_line, assumed=assumed, like_stage=like_stage)
+    return request_of_job(job, usages, requests, site, command_line, assumed=assumed, like_stage=like_stage)
 
 
 def adapt(

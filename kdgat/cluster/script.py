@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base.errors import UserError
-from kdgat.cluster.attendance import NO_DASHBOARD
-from kdgat.cluster.connection import FILE_NAME
+from kdgat.cluster.attendance import CONNECTION_FILE, NO_DASHBOARD
 from kdgat.cluster.container import (
     clearing_lines,
     container_command,
@@ -238,7 +237,7 @@ def _job_options(site: Site, directory: Path, log_directory: Path, environment: 
     """Return what `kdgat.cluster.job` is told, as words of a shell."""
     options: dict[str, Iterable[str]] = {
         "directory": [str(directory)],
-        "connection": [str(log_directory / FILE_NAME)],
+        "connection": [str(log_directory / CONNECTION_FILE)],
         "stall-timeout-s": [f"{site.stall_timeout_s:g}"],
         "alive-interval-s": [f"{site.silence_timeout_s / SIGNS_OF_LIFE:g}"],
         "on-lost-flow": [site.on_lost_flow],

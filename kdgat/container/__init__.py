@@ -4,3 +4,9 @@ In: a checkout, a definition of `containers/`, a lock. Out: an Apptainer image t
 run the agreement of versions and sources inside and outside, and what a stage sees of the machine. Read `build.py`
 first, then `agreement.py`; `apptainer.py` is the only module that calls Apptainer.
 """
+
+from kdgat.base.errors import UserError
+
+
+class ImageError(UserError):
+    """An image cannot be built, used or described; the text names what is wrong and the fix."""

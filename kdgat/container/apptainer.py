@@ -7,6 +7,7 @@ our process where a folder to bind is missing, and returns a failure in another 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -16,12 +17,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
 from kdgat.container.layout import INSTALLED
-from kdgat.container.privileges import apptainer_variables
 
 PROGRAM_VARIABLE: Final = "KDGAT_APPTAINER"
 INSTALLER: Final = "containers/install-apptainer.sh"
+# As root Apptainer asks for every capability, and starts nothing where one is missing; with this it asks for none.
+WITHOUT_PRIVILEGES: Final = {"APPTAINER_NO_PRIVS": "1"}
 # mksquashfs and fakeroot of some distributions lie where only root's PATH leads.
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
 _SIF_MAGIC: Final = b"SIF_MAGIC\0"
@@ -178,3 +180,16 @@ def _spython() -> Iterator[Any]:
 
 def _joined(message: Any) -> str:
     return message if isinstance(message, str) else "".join(str(part) for part in message)
+
+
+def apptainer_variables(status: Path = Path("/proc/self/status"), uid: int | None = None) -> dict[str, str]:
+    """Return what Apptainer needs in its environment to start containers as this user; nothing for most."""
+    if (os.geteuid() if uid is None else uid) != 0:
+        return {}
+    try:
+        last = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
+        found = re.search(r"^CapBnd:\s*([0-9a-f]+)$", status.read_text(), flags=re.MULTILINE)
+    except OSError:  # no Linux, and no Apptainer either
+        return {}
+    is_full = found is not None and int(found[1], 16) == (1 << (last + 1)) - 1
+    return {} if is_full else dict(WITHOUT_PRIVILEGES)

@@ -1,9 +1,13 @@
-"""Build an image: collect what goes in, let Apptainer build it, and put it in its place once its %test has passed."""
+"""Build an image: collect what goes in, let Apptainer build it, and put it in its place once its %test has passed.
+
+Its base is a file on this machine, or an image of a registry, named so that it cannot change.
+"""
 
 import errno
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -14,16 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.files import replacing, sync_to_disk
-from kdgat.container.apptainer import command_environment, find_apptainer
-from kdgat.container.base import Base
+from kdgat.base.files import replacing, sha256_of_file, sync_to_disk
+from kdgat.container import ImageError
+from kdgat.container.apptainer import apptainer_variables, check_image, command_environment, find_apptainer
 from kdgat.container.checkout import Checkout
-from kdgat.container.errors import ImageError
-from kdgat.container.privileges import apptainer_variables
 from kdgat.container.process import run_streaming
-from kdgat.container.sources import read_pip_sources
 from kdgat.container.variants import LOCK, WHEELS, Variant
-from kdgat.container.wheels import build_own_wheel, fetch_wheels
+from kdgat.container.wheels import build_own_wheel, fetch_wheels, read_pip_sources
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,20 @@ _MEANINGS: Final = {
     "no such host": _NO_REGISTRY,
     "dial tcp": _NO_REGISTRY,
 }
+_BASE_ARGUMENT: Final = re.compile(r"^\s*BASE=(\S+)$", re.MULTILINE)
+_BASE_DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})$")
+_BASE_IN_CONTEXT: Final = "base.sif"
+
+
+@dataclass(frozen=True)
+class Base:
+    """What an image is built upon: bootstrap agent and base for the definition's arguments, and what the labels say."""
+
+    agent: str
+    reference: str
+    name: str
+    digest: str
+    file: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -275,3 +290,45 @@ def put_in_place(image: Path, out: Path) -> None:
     except OSError as error:
         raise ImageError(f"{out}: {_explain(error, '--out')}") from error
     sync_to_disk(out.parent)
+
+
+def default_base(definition: Path) -> str:
+    """Return the base that a definition names in its %arguments."""
+    found = _BASE_ARGUMENT.search(definition.read_text())
+    if found is None:
+        raise ImageError(f"{definition} names no base: write BASE=REPOSITORY@sha256:... into its %arguments")
+    return found[1]
+
+
+def choose_base(text: str) -> Base:
+    """Understand what `--base` says: a .sif file, or `[docker://]repository@sha256:...`.
+
+    Raises:
+        ImageError: if the file is missing, or the reference may mean another image tomorrow.
+    """
+    if text.startswith("docker://"):
+        return _docker(text.removeprefix("docker://"))
+    if "://" in text:
+        raise ImageError(f"--base {text}: only docker:// and .sif files can be a base")
+    if text.endswith(".sif") or text.startswith((".", "/", "~")) or Path(text).exists():
+        path = check_image(Path(text).expanduser())
+        return Base("localimage", _BASE_IN_CONTEXT, path.name, f"sha256:{sha256_of_file(path)}", path)
+    return _docker(text)
+
+
+def _docker(reference: str) -> Base:
+    found = _BASE_DIGEST.search(reference)
+    if found is None:
+        name = reference.partition("@")[0]
+        raise ImageError(
+            f"--base {reference} has no digest, so it may be another image tomorrow: write "
+            f"{_without_tag(name)}@sha256:... (skopeo inspect docker://{name} says it)"
+        )
+    name = _without_tag(reference[: found.start()])
+    # A tag beside the digest says nothing, and Apptainer refuses both together.
+    return Base("docker", f"{name}@{found[1]}", name, found[1])
+
+
+def _without_tag(name: str) -> str:
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}"

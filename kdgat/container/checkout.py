@@ -8,7 +8,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 import kdgat
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
 from kdgat.container.variants import Variant
 from kdgat.stage.provenance import ask_git, git_state
 

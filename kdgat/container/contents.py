@@ -15,7 +15,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
 from kdgat.stage.families import family_names, family_package
 
 # Name, version, and what follows on this line and on those that are indented.

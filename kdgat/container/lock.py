@@ -11,11 +11,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from kdgat.base.files import write_bytes_atomically
+from kdgat.container import ImageError
 from kdgat.container.checkout import Checkout
 from kdgat.container.contents import read_hashes, read_pins
-from kdgat.container.errors import ImageError
-from kdgat.container.sources import TORCH_CPU_INDEX, PackageSources
 from kdgat.container.variants import NODE_GROUPS, PYTHON_MINOR, Variant
+from kdgat.container.wheels import TORCH_CPU_INDEX, PackageSources
 
 PLATFORM: Final = "x86_64-manylinux_2_28"
 RESOLVE_TIMEOUT_S: Final = 600

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
 from kdgat.container.layout import PREFIX
 
 PYTHON_MINOR: Final = "3.11"

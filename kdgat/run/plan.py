@@ -1,5 +1,7 @@
 """What a run consists of: stages that name what they need of each other, and how names become files with hashes."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase

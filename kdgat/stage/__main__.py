@@ -11,8 +11,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, Outcome, exit_status
-from kdgat.stage.parent import follow_parent_into_death
-from kdgat.stage.process import leave
+from kdgat.stage.process import follow_parent_into_death, leave
 from kdgat.stage.runner import run_stage
 
 BUSY_POLL_S = 0.5

@@ -14,6 +14,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_mistake
 from kdgat.stage.faults import describe_fault, is_environment_fault
+from kdgat.stage.gpus import gpu_sampled
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.process import garbage_kept
@@ -21,7 +22,6 @@ from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.staging import staged
-from kdgat.stage.utilisation import gpu_sampled
 
 logger = logging.getLogger(__name__)
 

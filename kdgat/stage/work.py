@@ -5,6 +5,7 @@ Nothing is resumed from it. It is written while the stage trains, so that an att
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -91,3 +92,18 @@ class Work(BaseModel):
     def count_inputs(self, paths: Iterable[Path]) -> None:
         """Add up the bytes of the files that the stage reads."""
         self.size[BYTES] = sum(path.stat().st_size for path in paths)
+
+
+_PEAK: Final = re.compile(r"^VmHWM:\s*(\d+) kB", flags=re.MULTILINE)
+
+
+def peak_kib(pid: int | str = "self") -> int | None:
+    """Return the most memory of a process that was resident at a time, in KiB; None where a sandbox does not say it.
+
+    Not `ru_maxrss`: a process inherits that from the one that started it, across exec.
+
+    Raises:
+        OSError: if the process has ended, or this is no Linux.
+    """
+    found = _PEAK.search(Path(f"/proc/{pid}/status").read_text())
+    return int(found[1]) if found else None

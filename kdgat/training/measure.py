@@ -22,7 +22,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
-from kdgat.stage.memory import peak_kib
+from kdgat.stage.work import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric, make_optimizer

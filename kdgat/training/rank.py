@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, FailureKind
-from kdgat.stage.parent import signal_on_parent_death
-from kdgat.stage.process import leave
+from kdgat.stage.process import leave, signal_on_parent_death
 from kdgat.stage.runner import describe_exception, failure_kind, find_stage_function
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.rank_end import LOST, note_end

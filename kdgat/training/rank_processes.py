@@ -29,9 +29,9 @@ from kdgat.base.polling import wait_until
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
-from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from kdgat.stage.process import leave
+from kdgat.stage.work import peak_kib
 from kdgat.training.config import TrainingConfig
 from kdgat.training.rank_end import LOST, RankEnd, describe_end, log_path
 from kdgat.training.ranks import Group, Ranks, Seat, is_seated, seat_at

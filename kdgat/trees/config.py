@@ -7,9 +7,9 @@ from pydantic import Field, model_validator
 
 from kdgat.base.configuration import Config
 from kdgat.run.config import RunConfig
-from kdgat.trees.plan import KINDS
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (
+    KINDS,
     EncoderConfig,
     EvaluationConfig,
     GeneratedConfig,

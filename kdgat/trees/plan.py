@@ -6,49 +6,15 @@
 Without labels there is no fine-tuning and nothing to compare it with. With `start_from` nothing is pretrained.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kdgat.run.finished import EVALUATION, WEIGHTS
-from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference, PlannedStage
+from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH, START, TEST, TRAIN, VALIDATION
-from kdgat.trees.sections import (
-    FEATURE_VERSION,
-    EvaluationStageConfig,
-    FileConfig,
-    FinetuneStageConfig,
-    PrepareConfig,
-    PretrainStageConfig,
-)
+from kdgat.trees.sections import FEATURE_VERSION, KINDS, FileConfig
 
-if TYPE_CHECKING:
-    from kdgat.trees.config import TreesConfig
-
-KINDS: Final = StageKinds(
-    (
-        StageKind(
-            PREPARE,
-            PrepareConfig,
-            "kdgat.trees.training.preparation:run_prepare",
-            trains=False,
-            parts="kdgat.trees.training.preparation:preparation_parts",
-        ),
-        StageKind(PRETRAIN, PretrainStageConfig, "kdgat.trees.stages:run_pretrain", title="Pretraining"),
-        StageKind(FINETUNE, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="Fine-tuned"),
-        StageKind(SCRATCH, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="From scratch"),
-        StageKind(GIN, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="GIN", code_version=2),
-        StageKind(
-            EVALUATION,
-            EvaluationStageConfig,
-            "kdgat.trees.evaluation.stage:run_evaluation",
-            trains=False,
-            code_version=2,
-        ),
-    )
-)
 _ALL: Final = "all"
 _STORES: Final = {name: InputReference(PREPARE, name) for name in (TRAIN, VALIDATION, TEST)}
 _TRAINING_STORES: Final = {name: _STORES[name] for name in (TRAIN, VALIDATION)}

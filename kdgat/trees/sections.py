@@ -1,4 +1,4 @@
-"""The sections of the configuration, and what each stage reads of them: plain settings, no library but pydantic.
+"""The sections of the configuration, the kinds of stages, and what each reads of them: no library but pydantic.
 
 They stand apart from the code that follows them, so that a plan is made without loading torch.
 """
@@ -8,7 +8,10 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import Field, model_validator
 
 from kdgat.base.configuration import Config, ExecutionOnly
+from kdgat.run.finished import EVALUATION
+from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.training.config import TrainingConfig
+from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH
 from kdgat.trees.reading.settings import ReadSettings
 
 FEATURE_VERSION: Final = 1  # rises when the same tree gives another graph
@@ -143,6 +146,30 @@ class EvaluationStageConfig(Config):
     batches: PathBudgetConfig = PathBudgetConfig()
     label_fractions: tuple[float, ...] = ()
     generate: GeneratedConfig | None = None  # trees whose law is known: the optimum is, too
+
+
+KINDS: Final = StageKinds(
+    (
+        StageKind(
+            PREPARE,
+            PrepareConfig,
+            "kdgat.trees.training.preparation:run_prepare",
+            trains=False,
+            parts="kdgat.trees.training.preparation:preparation_parts",
+        ),
+        StageKind(PRETRAIN, PretrainStageConfig, "kdgat.trees.stages:run_pretrain", title="Pretraining"),
+        StageKind(FINETUNE, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="Fine-tuned"),
+        StageKind(SCRATCH, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="From scratch"),
+        StageKind(GIN, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="GIN", code_version=2),
+        StageKind(
+            EVALUATION,
+            EvaluationStageConfig,
+            "kdgat.trees.evaluation.stage:run_evaluation",
+            trains=False,
+            code_version=2,
+        ),
+    )
+)
 
 
 def read_encoder(encoder: EncoderConfig) -> dict[str, Any]:

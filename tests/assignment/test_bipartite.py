@@ -11,12 +11,8 @@ from scipy.io import mmwrite
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from kdgat.assignment.batch import solve_batch
+from kdgat.assignment import InfeasibleError, Reoptimiser, linear_sum_assignment, read_cost, solve, solve_batch
 from kdgat.assignment.bipartite import competing, edges_of, largest_matching
-from kdgat.assignment.errors import InfeasibleError
-from kdgat.assignment.exact import linear_sum_assignment, solve
-from kdgat.assignment.files import read_cost
-from kdgat.assignment.reoptimiser import Reoptimiser
 
 
 @pytest.mark.parametrize("seed", range(40))

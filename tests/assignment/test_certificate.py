@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kdgat.assignment.certificate import CertificateError, certify
+from kdgat.assignment import Assignment, CertificateError, certify, solve
 from kdgat.assignment.errors import OptimalityError
-from kdgat.assignment.exact import Found, proven, solve
+from kdgat.assignment.exact import Found, proven
 from kdgat.assignment.matrix import make_matrix
-from kdgat.assignment.result import Assignment, Counters
+from kdgat.assignment.result import Counters
 from kdgat.assignment.warm_start import Seed
 from kdgat.lap.instances.label import Problem, check_assignment, check_label
 

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kdgat.assignment import batch, core, dense, rows, small
+from kdgat.assignment import batch, core, dense, rows, small, solve
 from kdgat.assignment import constant_background as background
-from kdgat.assignment.exact import solve
 from kdgat.lap.graphs import neighbours
 from kdgat.lap.models import inference, sweeps
 

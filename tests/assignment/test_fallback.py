@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.assignment import fallback
-from kdgat.assignment.exact import solve
+from kdgat.assignment import fallback, solve
 from tests.support.waiting import wait_until
 
 

@@ -5,9 +5,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.spatial.distance import cdist
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.large import solve_blocks, solve_points
+from kdgat.assignment import CostError, InfeasibleError, certify, solve_blocks, solve_points
 from kdgat.assignment.points import METRICS, PointCosts
 
 

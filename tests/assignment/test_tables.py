@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from kdgat.assignment.files import read_cost
+from kdgat.assignment import read_cost
 from kdgat.base.errors import UserError
 
 COSTS = np.random.default_rng(0).random((3, 4))

@@ -5,10 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError
-from kdgat.assignment.exact import solve
-from kdgat.assignment.result import Assignment
+from kdgat.assignment import Assignment, CostError, certify, solve
 from kdgat.assignment.warm_start import column_minima, dual_bound, project, row_minima
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 

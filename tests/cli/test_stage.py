@@ -10,7 +10,7 @@ import pytest
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
-from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+from kdgat.stage.process import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.command_line import PROGRAM, kdgat
 from tests.support.waiting import TIMEOUT_S, wait_until

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.cluster.expectation import Expectation, Job, adapt, decide, decide_for, expect
+from kdgat.cluster.expectation import Expectation, Job, adapt, expect, request_of_directory, request_of_job
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate
@@ -114,7 +114,7 @@ def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory
         path = usage_path(site, tmp_path / "runs" / str(number))
         append_usage(path, usage(f"{number}/normal", config=config_digest(spec.config)))
     history = usage_path(site, tmp_path / "runs" / "new")
-    made = decide_for(directory, history, {}, site, NOTHING)
+    made = request_of_directory(directory, history, {}, site, NOTHING)
     assert (made.resources.walltime_s, made.resources.memory_mib) == (11_700, memory_mib)
     assert made.num_jobs == 1
     assert all("4 runs" in sentence for sentence in made.changes)
@@ -131,6 +131,6 @@ def test_what_a_rule_says_raises_and_never_lowers_and_gives_way_to_attempts() ->
 
 def test_a_stage_that_takes_longer_than_the_site_grants_takes_several_jobs(tmp_path) -> None:
     site = Site(name="pitzer", scheduler="slurm", limits={"walltime": "01:00:00"})
-    made = decide(JOB, RUNS, {}, site, NOTHING)
+    made = request_of_job(JOB, RUNS, {}, site, NOTHING)
     assert made.resources.walltime_s == 3600
     assert made.num_jobs == 4

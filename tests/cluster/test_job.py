@@ -13,9 +13,8 @@ import pytest
 from distributed.security import Security
 
 from kdgat.cluster import child, job
-from kdgat.cluster.attendance import attend
+from kdgat.cluster.attendance import Connection, attend
 from kdgat.cluster.child import StopRequest
-from kdgat.cluster.connection import Connection
 from kdgat.cluster.job import run_attempt
 from kdgat.cluster.report import JobFiles, NodeReport, parse_report
 from kdgat.stage.directory import RunDirectory

@@ -6,7 +6,16 @@ from kdgat.base.errors import UserError
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.site import Site
-from kdgat.cluster.usage import append_usage, find_history, read_usages, usage_of, usage_path
+from kdgat.cluster.usage import (
+    Asked,
+    Usage,
+    append_usage,
+    efficiencies,
+    find_history,
+    read_usages,
+    usage_of,
+    usage_path,
+)
 from kdgat.stage.outcome import FailureKind
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import FitWork, Work
@@ -88,3 +97,34 @@ def test_a_line_that_was_cut_short_hides_no_other(tmp_path) -> None:
 def test_a_folder_that_cannot_be_made_ends_nothing(tmp_path) -> None:
     (tmp_path / "history").write_text("a file")
     assert not append_usage(tmp_path / "history" / "a.jsonl", usage_of(RECORD, Work(), SPEC, "a"))
+
+
+def usage(run, wall_s, rss_mib, queue_s=0.0, stage="normal", **asked):
+    return Usage(
+        time=0.0, run=run, family="can", stage=stage, device="v100", wall_s=wall_s, rss_mib=rss_mib, queue_s=queue_s,
+        asked=Asked(**asked) if asked else None,
+    )  # fmt: skip
+
+
+def test_what_was_used_stands_beside_what_was_asked_for() -> None:
+    asked = {"walltime_s": 7200, "memory_mib": 8192, "cores": 1}
+    attempts = [
+        usage("a", 3600, 4096, 60.0, **asked),
+        usage("a", 720, 2048, 600.0, **asked),
+        usage("b", 1800, 2048, 120.0, **asked),
+        usage("c", 100, 500, stage="curriculum"),
+    ]
+    normal, curriculum = efficiencies(attempts)
+    assert (normal.attempts, normal.runs, normal.queue_s) == (3, 2, 120.0)
+    assert (normal.wall_s, normal.rss_mib) == (1800, 4096)
+    assert (normal.walltime_share, normal.memory_share) == (0.25, 0.25)
+    assert normal.wasted_gib_hours == pytest.approx(4 * 1.0 + 6 * 0.2 + 6 * 0.5)
+    assert (curriculum.stage, curriculum.walltime_share, curriculum.wasted_gib_hours) == ("curriculum", None, 0.0)
+    assert efficiencies(attempts, "curriculum") == [curriculum]
+
+
+def test_how_busy_gpus_were_is_that_of_the_attempt_in_the_middle() -> None:
+    known = [usage("a", 60, 100).model_copy(update={"gpu_busy": share}) for share in (0.2, 0.9, 0.4, None)]
+    (found,) = efficiencies(known)
+    assert found.gpu_busy == 0.4
+    assert "40%" in found.cells()

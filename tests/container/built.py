@@ -12,11 +12,10 @@ from typing import NoReturn
 
 import pytest
 
+from kdgat.container import ImageError
 from kdgat.container.apptainer import command_environment, find_apptainer
-from kdgat.container.base import choose_base
-from kdgat.container.build import CONTEXT, DEFINITION, Builder, build_image, build_in_folder, work_folder
+from kdgat.container.build import CONTEXT, DEFINITION, Builder, build_image, build_in_folder, choose_base, work_folder
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout, find_checkout
-from kdgat.container.errors import ImageError
 from kdgat.container.layout import PREFIX
 from kdgat.container.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, Variant
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kdgat
-from kdgat.container import probe
+from kdgat.container import ImageError, probe
 from kdgat.container.agreement import (
     check_agreement,
     check_named_image,
@@ -16,9 +16,9 @@ from kdgat.container.agreement import (
     describe_image,
     find_differences,
     find_image,
+    image_notes,
+    keep_notes,
 )
-from kdgat.container.digest import image_notes, keep_notes
-from kdgat.container.errors import ImageError
 
 HERE = {
     "python": "3.11.7",

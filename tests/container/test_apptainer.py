@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.container import apptainer
+from kdgat.container import ImageError, apptainer
 from kdgat.container.apptainer import command_environment, exec_command, find_apptainer
-from kdgat.container.errors import ImageError
 from tests.container.built import require_apptainer
 
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.container.base import choose_base
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
+from kdgat.container.build import choose_base
 
 DIGEST = f"sha256:{'0123456789abcdef' * 4}"
 

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.container import ImageError
 from kdgat.container.apptainer import execute, inspect
-from kdgat.container.base import Base
 from kdgat.container.build import (
+    Base,
     Builder,
     build_environment,
     build_image,
@@ -26,7 +27,6 @@ from kdgat.container.build import (
     work_folder,
 )
 from kdgat.container.checkout import find_checkout
-from kdgat.container.errors import ImageError
 from kdgat.container.variants import VARIANTS
 from tests.container.builds import HEAD, build
 from tests.container.built import lack

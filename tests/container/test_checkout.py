@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.container import ImageError
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout, find_checkout, public_url
-from kdgat.container.errors import ImageError
 
 
 def git(folder: Path, *words: str) -> str:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from kdgat.container import contents
+from kdgat.container import ImageError, contents
 from kdgat.container.contents import compare_with_lock, find_faults, main, read_pins
-from kdgat.container.errors import ImageError
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from kdgat.container.agreement import check_agreement, describe_here
 from kdgat.container.apptainer import command_environment, exec_command, execute, inspect, run_test
 from kdgat.container.checkout import find_checkout
 from kdgat.container.contents import read_pins
-from kdgat.container.sources import read_pip_sources
 from kdgat.container.variants import VARIANTS
+from kdgat.container.wheels import read_pip_sources
 from tests.container.built import checkout_binds, cpu_image, lack, source_image
 
 

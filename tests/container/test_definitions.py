@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from kdgat.container.base import Base, choose_base, default_base
-from kdgat.container.build import build_arguments
+from kdgat.container import ImageError
+from kdgat.container.build import Base, build_arguments, choose_base, default_base
 from kdgat.container.checkout import find_checkout
-from kdgat.container.errors import ImageError
 from kdgat.container.layout import CACHES, GPU_CACHES, PREFIX
 from kdgat.container.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, WHEELS, Variant, find_variant
 

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.container import digest
-from kdgat.container.digest import image_digest, image_notes, keep_notes
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError, agreement
+from kdgat.container.agreement import image_digest, image_notes, keep_notes
 
 
 @pytest.fixture(autouse=True)
@@ -36,7 +35,7 @@ def test_the_digest_is_that_of_the_content_however_the_file_is_named(image: Path
 
 def test_the_content_is_read_once(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = image_notes(image)
-    monkeypatch.setattr(digest, "sha256_of_file", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(agreement, "sha256_of_file", lambda path: pytest.fail("read again"))
     assert image_notes(image) == first
 
 
@@ -62,18 +61,18 @@ def test_a_file_put_in_its_place_with_the_same_time_is_noticed(image: Path) -> N
 def test_where_the_folder_is_read_only_the_users_cache_keeps_it(
     image: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = digest.write_bytes_atomically
+    write = agreement.write_bytes_atomically
 
     def refuse(path: Path, content: bytes) -> None:
         if path.parent == image.parent:  # root may write anywhere
             raise PermissionError(13, "read-only", str(path))
         write(path, content)
 
-    monkeypatch.setattr(digest, "write_bytes_atomically", refuse)
+    monkeypatch.setattr(agreement, "write_bytes_atomically", refuse)
     image_digest(image)
     assert [path.name for path in image.parent.iterdir()] == [image.name]
     assert len(list((cache / "kdgat" / "images").iterdir())) == 1
-    monkeypatch.setattr(digest, "sha256_of_file", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(agreement, "sha256_of_file", lambda path: pytest.fail("read again"))
     assert image_digest(image) == sha256(b"an image")
 
 
@@ -91,7 +90,7 @@ def test_an_image_that_changes_while_it_is_read_has_no_digest(image: Path, monke
         path.write_bytes(b"an image, longer")
         return sha256(b"an image")
 
-    monkeypatch.setattr(digest, "sha256_of_file", grow)
+    monkeypatch.setattr(agreement, "sha256_of_file", grow)
     with pytest.raises(ImageError, match="changed while it was read"):
         image_digest(image)
 

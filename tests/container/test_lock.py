@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.container import ImageError
 from kdgat.container.checkout import Checkout, find_checkout
 from kdgat.container.contents import read_hashes, read_pins
-from kdgat.container.errors import ImageError
 from kdgat.container.lock import (
     check_lock,
     compare_locks,
@@ -16,8 +16,8 @@ from kdgat.container.lock import (
     list_requirements,
     requirement_name,
 )
-from kdgat.container.sources import PackageSources, read_pip_sources
 from kdgat.container.variants import VARIANTS, Variant
+from kdgat.container.wheels import PackageSources, read_pip_sources
 
 both = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 ONE = "a==1 \\\n    --hash=sha256:" + "0" * 64 + "\nb==2 \\\n    --hash=sha256:" + "1" * 64 + "\n"

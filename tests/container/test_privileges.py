@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.container.privileges import apptainer_variables
+from kdgat.container.apptainer import apptainer_variables
 
 LAST = int(Path("/proc/sys/kernel/cap_last_cap").read_text())
 FULL = (1 << (LAST + 1)) - 1

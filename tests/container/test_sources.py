@@ -2,8 +2,8 @@
 
 import pytest
 
-from kdgat.container.sources import PackageSources, parse_pip_settings, read_pip_sources
 from kdgat.container.variants import VARIANTS
+from kdgat.container.wheels import PackageSources, parse_pip_settings, read_pip_sources
 
 TEXT = """\
 :env:.index-url='https://user:pass@index.example/simple'

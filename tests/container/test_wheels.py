@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 
 from kdgat.base.files import sha256_of_file
+from kdgat.container import ImageError
 from kdgat.container.checkout import Checkout
-from kdgat.container.errors import ImageError
 from kdgat.container.layout import cache_folder
-from kdgat.container.sources import PackageSources
 from kdgat.container.variants import VARIANTS
-from kdgat.container.wheels import fetch_wheels
+from kdgat.container.wheels import PackageSources, fetch_wheels
 
 pytestmark = pytest.mark.processes
 

@@ -1,7 +1,6 @@
 from pathlib import Path
 
-from flows.deployment.data import NO_DATA, how_to_get, marked
-from flows.deployment.server_content import describe_rows
+from flows.deployment.server_content import NO_DATA, describe_rows, how_to_get, marked
 
 
 def test_a_mark_names_folder_and_way_and_goes_when_the_data_are_there() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from flows.deployment.data import NO_DATA
+from flows.deployment.server_content import NO_DATA
 from flows.deployment.service import Service
 from kdgat.can.evaluation.results import Results
 from kdgat.cluster.history import AttemptLedger

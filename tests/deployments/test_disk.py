@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.deployment.disk import NETWORK, filesystem_of, warn_of_database
+from flows.deployment.installation import NETWORK_FILESYSTEMS, filesystem_of, warn_of_database
 
 
 def test_a_path_has_the_kind_of_the_nearest_mount_above_it(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_a_path_has_the_kind_of_the_nearest_mount_above_it(tmp_path: Path) -> No
 )
 def test_who_keeps_sqlite_on_a_network_filesystem_is_told(address: str, is_told: bool) -> None:
     """No test has such a filesystem: `proc` stands for one."""
-    assert {"nfs4", "lustre", "gpfs"} < NETWORK
+    assert {"nfs4", "lustre", "gpfs"} < NETWORK_FILESYSTEMS
     told = warn_of_database(address, network=frozenset({"proc"}))
     assert bool(told) == is_told
     assert not is_told or "(proc)" in told

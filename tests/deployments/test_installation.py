@@ -14,8 +14,8 @@ from flows.deployment.installation import (
     WORKER_POLL_S,
     Installation,
     machine_timezone,
+    without_passwords,
 )
-from flows.deployment.privacy import without_passwords
 from kdgat.base.errors import UserError
 
 

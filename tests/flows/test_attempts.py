@@ -29,7 +29,7 @@ from kdgat.cluster.usage import read_usages
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
-from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+from kdgat.stage.process import PARENT_PROCESS_VARIABLE
 from kdgat.stage.spec import StageSpec
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.waiting import when

@@ -13,10 +13,10 @@ from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.catalog import DatasetError
 from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
+from kdgat.cluster.slurm import JobQueue
 from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.directory import RunDirectory

@@ -15,11 +15,11 @@ from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.decision import AttemptLimits, History
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site
+from kdgat.cluster.slurm import JobQueue
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.spec import StageSpec

@@ -8,9 +8,8 @@ from flows.node_image import NodeImage
 from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
-from kdgat.container.agreement import describe_here
-from kdgat.container.digest import image_notes, keep_notes
-from kdgat.container.errors import ImageError
+from kdgat.container import ImageError
+from kdgat.container.agreement import describe_here, image_notes, keep_notes
 from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import make_config
 

@@ -179,5 +179,7 @@ def test_a_lost_terminal_asks_for_a_stop_and_what_is_printed_then_is_no_error(st
 
 
 def test_importing_what_submits_jobs_leaves_ctrl_c_as_it_is() -> None:
-    program = "import signal; before = signal.getsignal(2); import flows.jobqueue; assert signal.getsignal(2) is before"
+    program = (
+        "import signal; before = signal.getsignal(2); import flows.dask_jobs; assert signal.getsignal(2) is before"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=Path(__file__).parents[2])

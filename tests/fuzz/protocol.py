@@ -18,8 +18,8 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.canbus.catalog import load_catalog
 from kdgat.cli.display import PlainWatcher
 from kdgat.cli.options import read_config
+from kdgat.cluster.attendance import read_connection
 from kdgat.cluster.child import read_progress
-from kdgat.cluster.connection import read_connection
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.report import NodeReport, parse_report
 from kdgat.cluster.resources import Resources

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.connection import FILE_NAME
+from kdgat.cluster.attendance import CONNECTION_FILE
 from kdgat.cluster.ending import EndKind
 from kdgat.stage.outcome import Finished
 from tests.slurm.slurm import PrivateSlurm
@@ -267,7 +267,7 @@ def test_a_network_that_is_cut_for_a_minute_ends_nothing(
     make_job: Callable[..., StageJob], undisturbed: tuple[bytes, bytes], slurm: PrivateSlurm
 ) -> None:
     job = make_job().start(site(silence_timeout_s=15))
-    path = job.path / "slurm" / FILE_NAME
+    path = job.path / "slurm" / CONNECTION_FILE
     job.wait_until(path.exists, "the address of the scheduler")
     where = json.loads(path.read_bytes())
     host, port = where["address"].removeprefix("tls://").rsplit(":", 1)

@@ -1,12 +1,16 @@
-"""Which GPUs there are is known without torch."""
+"""Which GPUs there are, and how busy one is, is known without torch; a script stands in for the driver's tool."""
 
+import logging
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from kdgat.stage import gpus
-from kdgat.stage.gpus import num_given_gpus, visible_gpus
+from kdgat.stage.gpus import gpu_sampled, num_given_gpus, visible_gpus
+from kdgat.stage.provenance import GPUS_VARIABLE
+from kdgat.stage.work import Work
 
 LISTING = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6)
   MIG 1g.5gb      Device  0: (UUID: MIG-8f5c)
@@ -60,3 +64,61 @@ def test_a_torch_without_cuda_takes_none(nvidia_smi: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("text", "number"), [(None, 0), ("", 0), ("0", 0), ("1", 1), ("2", 2)])
 def test_a_job_says_how_many_gpus_it_was_given(text: str | None, number: int) -> None:
     assert num_given_gpus({} if text is None else {"KDGAT_GPUS": text}) == number
+
+
+ONE_GPU = {GPUS_VARIABLE: "1", "CUDA_VISIBLE_DEVICES": "GPU-7"}
+
+
+@pytest.fixture
+def tool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    return path
+
+
+def write(tool: Path, text: str) -> None:
+    tool.write_text(f"#!/bin/sh\n{text}\n")
+    tool.chmod(0o755)
+
+
+def wait_for(tool: Path) -> None:
+    until = time.monotonic() + 20
+    while not (tool.parent / "said").exists() and time.monotonic() < until:
+        time.sleep(0.01)
+
+
+def test_the_mean_of_what_the_tool_says_is_noted_and_the_tool_is_ended(tool: Path) -> None:
+    write(
+        tool, f'echo "$@" > {tool.parent}/words\nprintf "80\\n20\\n[N/A]\\n"\ntouch {tool.parent}/said\nexec sleep 600'
+    )
+    work = Work()
+    with gpu_sampled(work, ONE_GPU):
+        wait_for(tool)
+    assert work.gpu_busy == 0.5
+    assert "--id=GPU-7" in (tool.parent / "words").read_text()
+
+
+def test_a_stage_without_a_gpu_asks_nobody(tool: Path) -> None:
+    write(tool, f"touch {tool.parent}/said")
+    with gpu_sampled(Work(), {GPUS_VARIABLE: "0"}):
+        pass
+    assert not (tool.parent / "said").exists()
+
+
+@pytest.mark.parametrize("text", ['echo "[N/A]"', "exit 9"])
+def test_where_nobody_knows_the_log_says_so(tool: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    write(tool, text)
+    work = Work()
+    with caplog.at_level(logging.INFO), gpu_sampled(work, ONE_GPU):
+        pass
+    assert work.gpu_busy is None
+    assert "how busy the GPU was is not known" in caplog.text
+
+
+def test_without_the_tool_the_stage_runs_and_the_log_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with caplog.at_level(logging.INFO), gpu_sampled(Work(), ONE_GPU):
+        pass
+    assert "nvidia-smi cannot be started" in caplog.text

@@ -1,4 +1,4 @@
-"""A job's process without Dask: the script of a `FakeSlurm` job and the `flows.job_worker.JobWorker` in it."""
+"""A job's process without Dask: the script of a `FakeSlurm` job and the `flows.job_watch.JobWorker` in it."""
 
 import math
 import signal

@@ -7,22 +7,18 @@ message came too early, or an identifier is overdue.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.network import Network
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.accumulator import Accumulated
-from kdgat.can.evaluation.calibration import Scaling, sigmoid
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
-from kdgat.canbus.settings import WindowConfig
+from kdgat.can.models.runtime import Network
+from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, sigmoid
+from kdgat.canbus import WindowConfig
 from kdgat.graphs.columns import GraphColumns
-
-LOGIT_LIMIT: Final = (
-    60.0  # of a calibrated logit, as in kdgat.can.evaluation.decision, which imports what is not needed
-)
 
 
 class Verdicts(NamedTuple):
@@ -64,12 +60,12 @@ class Detector:
 
     def decide(self, graphs: GraphColumns) -> Verdicts:
         """Return the verdicts on windows."""
-        logits = np.full(graphs.num_graphs, -LOGIT_LIMIT)
-        node_logits = np.full(graphs.num_nodes, -LOGIT_LIMIT)
+        logits = np.full(graphs.num_graphs, -CALIBRATED_LIMIT)
+        node_logits = np.full(graphs.num_nodes, -CALIBRATED_LIMIT)
         if self.members and graphs.num_graphs:
             scores = [member.network.score(graphs) for member in self.members]
             calibrated = [
-                np.clip(member.scaling.calibrated(window), -LOGIT_LIMIT, LOGIT_LIMIT)
+                np.clip(member.scaling.calibrated(window), -CALIBRATED_LIMIT, CALIBRATED_LIMIT)
                 for member, (window, _) in zip(self.members, scores, strict=True)
             ]
             logits = sum(calibrated, start=np.zeros(graphs.num_graphs)) / len(self.members)

@@ -16,12 +16,12 @@ from pydantic import Field, ValidationError
 from kdgat.base.configuration import Config
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.detection.network import Network
 from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.canbus.settings import WindowConfig
+from kdgat.can.models.runtime import Network
+from kdgat.can.models.scaling import Scaling
+from kdgat.canbus import WindowConfig
+from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 
 FileFormat = Literal["onnx", "torch"]
 METADATA_KEY: Final = "kdgat"

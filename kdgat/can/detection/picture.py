@@ -15,7 +15,7 @@ from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
-from kdgat.can.evaluation.calibration import logit, sigmoid
+from kdgat.can.models.scaling import logit, sigmoid
 from kdgat.run.table import counted
 
 if TYPE_CHECKING:

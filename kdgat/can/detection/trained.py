@@ -10,13 +10,13 @@ from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes
-from kdgat.can.detection.network import Network
-from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.run_detector import accumulation_of, detector_of, windows_of
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
+from kdgat.can.models.runtime import Network
+from kdgat.can.models.scaling import logit
 from kdgat.run.directory import OutputDirectory
 from kdgat.training.weights import read_arrays
 

@@ -15,16 +15,7 @@ from numpy.typing import NDArray
 from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.breakdown import break_down
-from kdgat.can.evaluation.calibration import (
-    DecisionRule,
-    FalseAlarmRate,
-    Scaling,
-    false_alarm_rate,
-    fit_scaling,
-    logit,
-    mean_over_seeds,
-    sigmoid,
-)
+from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, false_alarm_rate, mean_over_seeds
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,
@@ -38,12 +29,12 @@ from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, is_baseline
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS
+from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, fit_scaling, logit, sigmoid
 from kdgat.can.sections import AUTO, EvaluationConfig
 
 logger = logging.getLogger(__name__)
 
 FUSION_PREFIX: Final = "fusion"  # of the names of models that learn from validation windows
-LOGIT_LIMIT: Final = 60.0  # of a calibrated logit: an autoencoder's error has no upper end
 
 Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
 
@@ -73,7 +64,7 @@ class DefaultDetector:
     def member_logits(self, table: ScoreTable, seed: int) -> NDArray[np.float64]:
         """Return the calibrated logits [G] of one seed: the mean over its members, each calibrated by itself."""
         members = [scaling.calibrated(table.scores[column]) for column, scaling in self.scalings[seed].items()]
-        return mean_over_seeds([np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT) for logits in members])
+        return mean_over_seeds([np.clip(logits, -CALIBRATED_LIMIT, CALIBRATED_LIMIT) for logits in members])
 
     def probability_and_decision(
         self, logits: NDArray[np.float64], table: ScoreTable

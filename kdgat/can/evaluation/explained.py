@@ -20,12 +20,12 @@ from torch import nn
 
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.evaluation.decision import LOGIT_LIMIT
 from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.results import ExplanationScores, HitRates
 from kdgat.can.models.names import CLOCK, ENSEMBLE
+from kdgat.can.models.scaling import CALIBRATED_LIMIT
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
-from kdgat.canbus.features.schema import NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES
 
 MOST_EXPLAINED: Final = 20_000  # windows of a scenario, evenly spaced among those that are attacked
 RANK_PREFIX: Final = "rank:"
@@ -61,7 +61,7 @@ def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Rank
         batch = pool.gather(some)
         x, window = batch.x.numpy(), batch.batch.numpy()
         is_attacked, messages = batch.node_y.numpy() == 1, num_messages[some][window]
-        logits = {CLOCK: np.full(len(x), -LOGIT_LIMIT)}
+        logits = {CLOCK: np.full(len(x), -CALIBRATED_LIMIT)}
         on_device = batch.to(device)
         with torch.inference_mode():
             for name, network in networks.items():

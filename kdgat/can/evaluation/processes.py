@@ -24,9 +24,9 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.network import Network, TrainedAttention, Windows
+from kdgat.can.models.runtime import Network, TrainedAttention, Windows
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.memory import peak_kib
+from kdgat.stage.work import peak_kib
 
 logger = logging.getLogger(__name__)
 

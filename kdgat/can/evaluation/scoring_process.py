@@ -9,7 +9,7 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, signal.SIG_IGN)
 
 from kdgat.base.errors import UserError  # noqa: E402
-from kdgat.can.detection.network import Network  # noqa: E402
+from kdgat.can.models.runtime import Network  # noqa: E402
 from kdgat.stage.process import garbage_kept, leave  # noqa: E402
 
 

@@ -32,7 +32,7 @@ from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import CLOCK
 from kdgat.can.sections import EvaluationConfig
-from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
@@ -40,8 +40,8 @@ from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import phase_progress
 
 logger = logging.getLogger(__name__)
 

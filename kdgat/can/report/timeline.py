@@ -6,8 +6,9 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.calibration import DecisionRule, logit, sigmoid
+from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.scores import Scores
+from kdgat.can.models.scaling import logit, sigmoid
 from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
 from kdgat.run.table import counted
 

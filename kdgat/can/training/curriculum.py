@@ -17,7 +17,7 @@ from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.sampling import PoolSource, apportion, draw
-from kdgat.canbus.features.schema import INJECTED
+from kdgat.canbus.features import INJECTED
 from kdgat.training.config import TrainingConfig
 
 

@@ -21,11 +21,11 @@ from kdgat.base.configuration import validate_config
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
-from kdgat.can.evaluation.calibration import fit_scaling
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
 from kdgat.can.models.names import FUSION_KINDS, FusionKind
+from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.models.scoring import (
     check_features,
     load_attention,
@@ -39,14 +39,14 @@ from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, save_weights

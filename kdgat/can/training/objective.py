@@ -8,9 +8,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.can.evaluation.metrics import area_under_roc, partial_area, rank
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
+from kdgat.can.models.ranking import area_under_roc, partial_area, rank
 from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 from kdgat.can.training.distillation import LatentProjection, distil_bernoulli
 

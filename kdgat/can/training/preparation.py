@@ -24,8 +24,8 @@ from kdgat.base.files import write_json_atomically
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
-from kdgat.canbus.features.online import window_chunks
-from kdgat.canbus.features.schema import (
+from kdgat.canbus import Messages, ReadLimits, WindowConfig, read_recording
+from kdgat.canbus.features import (
     EDGE_FEATURES,
     FEATURE_VERSION,
     INJECTED,
@@ -36,12 +36,9 @@ from kdgat.canbus.features.schema import (
     SCHEMA,
     TRAIN,
     VALIDATION,
+    window_chunks,
 )
-from kdgat.canbus.injection.injection import InjectedPool, clean_stretches, name_variant, summarise_injection
-from kdgat.canbus.injection.stretches import TrafficFile
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import Messages, ReadLimits
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus.injection import InjectedPool, TrafficFile, clean_stretches, name_variant, summarise_injection
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
     InjectionSummary,

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment import Assignment, solve
 from kdgat.assignment import warm_start as seeds
-from kdgat.assignment.exact import solve, solve_from
+from kdgat.assignment.exact import solve_from
 from kdgat.assignment.matrix import make_matrix
-from kdgat.assignment.result import Assignment
 from kdgat.base.machine_code import compiled
 from kdgat.lap.evaluation.results import Kind
 from kdgat.lap.evaluation.sinkhorn import sinkhorn

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment.errors import CostError
+from kdgat.assignment import CostError
 from kdgat.assignment.matrix import make_matrix
 from kdgat.assignment.rows import ORDERED, allowed_row, lesser
 from kdgat.assignment.warm_start import column_seed, line_minima, row_seed, user_duals

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.assignment.certificate import CertificateError
+from kdgat.assignment import CertificateError
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import Record

@@ -7,11 +7,11 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment import CertificateError
 from kdgat.assignment.certificate import (
     ROUNDING,
     SPARE,
     TOLERANCE,
-    CertificateError,
     Costs,
     check_duals,
     check_lines,

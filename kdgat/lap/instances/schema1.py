@@ -14,8 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.certificate import CertificateError
-from kdgat.assignment.errors import CostError, InfeasibleError
+from kdgat.assignment import CertificateError, CostError, InfeasibleError
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.label import Problem, check_assignment, check_label

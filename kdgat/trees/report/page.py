@@ -24,8 +24,8 @@ from kdgat.trees.evaluation.results import (
 )
 from kdgat.trees.evaluation.tables import fractions, growth_table, order_table, score_table
 from kdgat.trees.names import PREPARE
-from kdgat.trees.plan import KINDS
 from kdgat.trees.report import figures
+from kdgat.trees.sections import KINDS
 
 TEMPLATE: Final = "trees.html"
 TOTAL: Final = "total"

@@ -13,9 +13,10 @@ from kdgat.can.evaluation.accumulated_evidence import (
     node_mean,
     with_accumulated,
 )
-from kdgat.can.evaluation.calibration import DecisionRule, Scaling
+from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import DefaultDetector, scenario_of_detector
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, write_node_scores
+from kdgat.can.models.scaling import Scaling
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import WINDOW_S, made_table
 

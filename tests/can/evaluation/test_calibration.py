@@ -9,17 +9,8 @@ from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
 from kdgat.base.errors import UserError
-from kdgat.can.evaluation.calibration import (
-    MAX_TEMPERATURE,
-    DecisionRule,
-    false_alarm_rate,
-    fit_scaling,
-    logit,
-    mean_over_seeds,
-    otsu,
-    sigmoid,
-    wilson_interval,
-)
+from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds, otsu, wilson_interval
+from kdgat.can.models.scaling import MAX_TEMPERATURE, fit_scaling, logit, sigmoid
 
 recording_logits = arrays(np.float64, st.integers(1, 200), elements=st.floats(-12, 12))
 per_recording = DecisionRule(kind="per_recording")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kdgat.base.errors import UserError
-from kdgat.can.detection.network import Network
 from kdgat.can.evaluation import processes
 from kdgat.can.evaluation.processes import ScoringProcesses
+from kdgat.can.models.runtime import Network
 from kdgat.graphs.columns import GraphColumns
 from tests.can.evaluation.exported_networks import exported, recorded_graphs
 

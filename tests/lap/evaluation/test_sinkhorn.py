@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.assignment.warm_start import dual_bound, row_minima
 from kdgat.lap.evaluation.sinkhorn import sinkhorn
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.assignment.certificate import CertificateError
+from kdgat.assignment import CertificateError
 from kdgat.base.configuration import ConfigurationError
 from kdgat.lap.evaluation.baselines import baselines
 from kdgat.lap.evaluation.measurement import bound_of, column_minima_of, compare_duals, scale_of

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kdgat.cluster.queue import HURRY_S, SLOWEST, JobQueue
+from kdgat.cluster.slurm import HURRY_S, SLOWEST, JobQueue
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
 
 INTERVAL_S = 5.0

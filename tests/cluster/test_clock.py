@@ -1,6 +1,6 @@
 import pytest
 
-from flows.waiting import OWN_PAUSE_S, Heartbeat, StartTimeout
+from kdgat.cluster.clock import OWN_PAUSE_S, Heartbeat, StartTimeout
 from tests.support.fake_slurm import FakeClock
 
 

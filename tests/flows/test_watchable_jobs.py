@@ -11,7 +11,7 @@ SCRIPT = """
 import resource, sys
 soft, hard, jobs = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-from flows.open_files import watchable_jobs
+from flows.execution import watchable_jobs
 print(watchable_jobs(jobs), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
