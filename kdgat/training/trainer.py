@@ -30,7 +30,6 @@ from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
 from kdgat.training.logger_services import End
 from kdgat.training.loggers import Loggers
-from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
@@ -44,7 +43,7 @@ from kdgat.training.running_time import RunningTime
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource, plan_digest
 from kdgat.training.state import FitResult, FitState
-from kdgat.training.steps import Steps
+from kdgat.training.steps import LossWatch, Steps
 from kdgat.training.validation import Validation
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,6 @@ from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
 from kdgat.graphs.schema import EDGE_INDEX
