@@ -81,6 +81,8 @@ def _read(item: Any) -> NDArray[Any] | csr_array:
 
         start = item["jc"][:]
         data, rows = (item[name][:] if name in item else np.zeros(0, int) for name in ("data", "ir"))
-        return csc_array((data, rows, start), shape=(int(item.attrs[MATLAB_SPARSE]), start.size - 1)).tocsr()
+        matrix = csc_array((data, rows, start), shape=(int(item.attrs[MATLAB_SPARSE]), start.size - 1))
+        matrix.check_format(full_check=True)  # places outside would be written to
+        return matrix.tocsr()
     values = item[()]
     return values.T if MATLAB in item.attrs else values
