@@ -34,7 +34,7 @@ def read_cost(
     """Read a cost matrix, float64 [n, m], and its mask, bool [n, m], True where a pair is forbidden, or None.
 
     Formats: NumPy (.npy, .npz), tables of numbers (.csv, .tsv, .txt of `numpy.savetxt`), OR-Library (.txt), Matrix
-    Market (.mtx, .mtx.gz), `scipy.sparse.save_npz` (.npz), HDF5 (.h5) and MATLAB (.mat). +inf forbids a pair in all of
+    Market (.mtx, .mtx.gz), `scipy.sparse.save_npz` (.npz), HDF5 (.h5), MATLAB 7.3 (.mat). +inf forbids a pair in all of
     them, and so does no entry in a sparse matrix, where a stored 0 is a cost.
 
     Args:
@@ -154,6 +154,8 @@ def _read_sparse(path: Path) -> Any:
     from scipy.sparse import load_npz  # SciPy is not needed to train
 
     found = load_npz(path)
+    if hasattr(found, "check_format"):
+        found.check_format(full_check=True)  # places outside of the matrix would be written to
     if found.format == "bsr":  # its blocks hold zeros that nobody has stored
         found.eliminate_zeros()
     return found.tocsr()
@@ -162,22 +164,8 @@ def _read_sparse(path: Path) -> Any:
 def _read_mat(path: Path, key: str | None) -> tuple[Any, Any]:
     if _begins_with(path, HDF5_MAGIC, MATLAB_HDF5_AT) or _begins_with(path, HDF5_MAGIC):
         return read_hdf5(path, key)
-    from scipy.io import loadmat
-
-    try:
-        found = {name: value for name, value in loadmat(path).items() if _is_numeric(name, value)}
-    except Exception as error:  # of a damaged file, nearly anything
-        raise UserError(f"{path}: not a MATLAB file, or damaged ({_reason(error)}); write it with save") from error
-    chosen = key if key is not None else "cost" if "cost" in found else next(iter(found)) if len(found) == 1 else None
-    if chosen not in found:
-        wanted = "no variable is chosen" if key is None else f"there is no matrix {key!r}"
-        names = ", ".join(f"{name} {value.shape}" for name, value in found.items())
-        raise UserError(f"{path}: {wanted}: give --key and one of {names or 'none'}")
-    return found[chosen], found["mask"].astype(bool) if chosen == "cost" and "mask" in found else None
-
-
-def _is_numeric(name: str, value: Any) -> bool:
-    return not name.startswith("__") and getattr(value, "ndim", 0) == 2 and value.dtype.kind in "buif"
+    # Of older versions, SciPy's reader can end the process where a file is damaged.
+    raise UserError(f"{path}: no MATLAB file of version 7.3, or damaged; save it with save(..., '-v7.3'), or as .csv")
 
 
 def _reason(error: Exception) -> str:

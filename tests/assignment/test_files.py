@@ -1,6 +1,5 @@
 """Reading cost matrices: every format gives the same costs, and what is wrong with a file is said."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import h5py
@@ -163,7 +162,9 @@ def test_of_several_matrices_in_an_hdf5_file_one_is_chosen_by_key(tmp_path: Path
 
 def test_an_hdf5_file_without_a_matrix_says_what_it_holds(tmp_path: Path) -> None:
     write_hdf5(tmp_path / "a.h5", line=np.arange(3), cube=np.zeros((2, 3, 3)))
-    with pytest.raises(UserError, match=r"no matrix of numbers .*cube \(2, 3, 3\), line \(3,\); a file of problems is"):
+    with pytest.raises(
+        UserError, match=r"no matrix of numbers .*'cube' \(2, 3, 3\), 'line' \(3,\); a file of problems is"
+    ):
         read_cost(tmp_path / "a.h5", read_record=read_record)
 
 
@@ -178,21 +179,18 @@ def write_matlab73(path: Path) -> Path:
     return path
 
 
-def write_matlab5(path: Path) -> Path:
-    savemat(path, {"K": COSTS[:3], "S": csc_array(np.where(COSTS > 4, COSTS, 0)), "text": "words"})
-    return path
-
-
-@pytest.mark.parametrize("write", [write_matlab5, write_matlab73])
-def test_variables_of_matlab_are_read_as_matlab_shows_them(tmp_path: Path, write: Callable[[Path], Path]) -> None:
-    path = write(tmp_path / "a.mat")
+def test_variables_of_matlab_are_read_as_matlab_shows_them(tmp_path: Path) -> None:
+    path = write_matlab73(tmp_path / "a.mat")
     assert np.array_equal(read_cost(path, key="K")[0], COSTS[:3])
     cost, mask = read_cost(path, key="S")
     assert mask is not None
     assert np.array_equal(mask, COSTS <= 4)
     assert np.array_equal(cost[~mask], COSTS[~mask])
-    with pytest.raises(UserError, match=r"--key.* of K( \(3, 4\))?, S"):
+    with pytest.raises(UserError, match=r"--key, of K \(3, 4\), S"):
         read_cost(path)
+    savemat(tmp_path / "b.mat", {"K": COSTS})
+    with pytest.raises(UserError, match=r"no MATLAB file of version 7\.3.*save\(\.\.\., '-v7\.3'\)"):
+        read_cost(tmp_path / "b.mat")
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
@@ -216,7 +214,7 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
         ("a.csv", b"\xff1,2", "is no text in UTF-8 .*: save it as UTF-8"),
         ("a.txt", b"\xff\xfe1", "is text in UTF-16: save it as UTF-8"),
         ("a.pdf", b"1", "unknown format; give .npy"),
-        ("a.mat", b"nothing", "not a MATLAB file"),
+        ("a.mat", b"nothing", "no MATLAB file"),
         ("a.npy", b"PK\x03\x04", "several arrays.*rename it to .npz"),
         ("a.npz", b"\x93NUMPY", "a single array.*rename it to .npy"),
         ("a.mtx", MTX.replace(b"7", b"1e400"), "an entry is '1e400', beyond the largest number"),
