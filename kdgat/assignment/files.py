@@ -177,7 +177,12 @@ def _read_mat(path: Path, key: str | None) -> tuple[Any, Any]:
 
 
 def _is_numeric(name: str, value: Any) -> bool:
-    return not name.startswith("__") and getattr(value, "ndim", 0) == 2 and value.dtype.kind in "buif"
+    return (
+        name.isidentifier()
+        and not name.startswith("__")
+        and getattr(value, "ndim", 0) == 2
+        and value.dtype.kind in "buif"
+    )
 
 
 def _reason(error: Exception) -> str:

@@ -49,6 +49,8 @@ def read_hdf5(path: Path, key: str | None) -> tuple[Any, Any]:
 
 def _is_matrix(name: str, item: Any) -> bool:
     """Return whether an item of a file is a matrix of numbers."""
+    if not name.isprintable():  # damage
+        return False
     if MATLAB_SPARSE in item.attrs:
         return True
     if name.startswith("#") or not hasattr(item, "shape") or ("/" in name and MATLAB_SPARSE in item.parent.attrs):
@@ -66,7 +68,7 @@ def _choice(file: Any, found: dict[str, Any], key: str | None) -> str:
         ]
         return f"{wanted}: choose one by --key, of {', '.join(names)}"
     others: list[str] = []
-    file.visititems(lambda name, item: others.append(f"{name} {item.shape}") if hasattr(item, "shape") else None)
+    file.visititems(lambda name, item: others.append(f"{name!r} {item.shape}") if hasattr(item, "shape") else None)
     return (
         f"holds no matrix of numbers [rows, columns], but {', '.join(others[:5]) or 'nothing'}; a file of problems is "
         "one that kdgat lap generate, import or merge has written"

@@ -198,6 +198,8 @@ def solve_blocks(
 
 
 def _coordinates(points: ArrayLike, name: str) -> Values:
+    if isinstance(points, np.ma.MaskedArray):
+        raise CostError(f"{name} is a masked array: leave out the points that are masked")
     values = np.asarray(points)
     if values.ndim != 2 or values.size == 0 or values.dtype.kind not in "fiub":
         raise CostError(

@@ -106,7 +106,10 @@ def _read_plain(lines: list[Line], delimiter: str | None) -> NDArray[np.float64]
 def _cells(line: Line, delimiter: str | None) -> list[str]:
     if delimiter is None:
         return [cell.strip('"') for cell in line.text.split()]
-    (cells,) = csv.reader([line.text], delimiter=delimiter, skipinitialspace=True)
+    try:
+        (cells,) = csv.reader([line.text], delimiter=delimiter, skipinitialspace=True)
+    except (csv.Error, TypeError, ValueError):  # a cell of 128 kB, a delimiter that none can be
+        cells = [line.text]
     return [cell.strip() for cell in cells]
 
 

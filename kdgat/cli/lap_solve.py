@@ -44,8 +44,9 @@ class Solved:
     @property
     def num_forbidden(self) -> int:
         """Return how many pairs are forbidden."""
-        if hasattr(self.cost, "toarray"):
-            return int(self.cost.shape[0] * self.cost.shape[1] - self.cost.nnz)
+        matrix: Any = self.cost
+        if hasattr(matrix, "nnz"):
+            return int(matrix.shape[0] * matrix.shape[1] - matrix.nnz)
         return 0 if self.mask is None else int(self.mask.sum())
 
 

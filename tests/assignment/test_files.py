@@ -163,7 +163,9 @@ def test_of_several_matrices_in_an_hdf5_file_one_is_chosen_by_key(tmp_path: Path
 
 def test_an_hdf5_file_without_a_matrix_says_what_it_holds(tmp_path: Path) -> None:
     write_hdf5(tmp_path / "a.h5", line=np.arange(3), cube=np.zeros((2, 3, 3)))
-    with pytest.raises(UserError, match=r"no matrix of numbers .*cube \(2, 3, 3\), line \(3,\); a file of problems is"):
+    with pytest.raises(
+        UserError, match=r"no matrix of numbers .*'cube' \(2, 3, 3\), 'line' \(3,\); a file of problems is"
+    ):
         read_cost(tmp_path / "a.h5", read_record=read_record)
 
 

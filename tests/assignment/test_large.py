@@ -15,6 +15,11 @@ def optimum(cost: np.ndarray) -> float:
     return float(cost[rows, columns].sum())
 
 
+def test_masked_points_are_refused() -> None:
+    with pytest.raises(CostError, match="b is a masked array: leave out the points that are masked"):
+        solve_points([[0.0], [1.0]], np.ma.masked_array([[1.0], [2.0]], mask=[[1], [0]]))
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_points_of_any_number_and_dimension_are_matched_as_by_scipy(metric: str) -> None:
     rng = np.random.default_rng(0)

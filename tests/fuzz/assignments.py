@@ -28,8 +28,8 @@ TEXTS = {
         COORDINATES.replace(b"general", b"symmetric"),
         b"%%MatrixMarket matrix array integer general\n2 2\n1\n2\n3\n4\n",
     ],
-    ".csv": [b"1,2.5,inf\n3,4,-5\n", b"1e3, 2\n3, 4\n"],
-    ".txt": [b" 2\n 1 2 3\n 4\n", b"2\n1 1 5\n1 2 6\n2 1 7\n"],
+    ".csv": [b"1,2.5,inf\n3,4,-5\n", b"1e3, 2\n3, 4\n", b"# costs\n1;2,5\n3;4\n"],
+    ".txt": [b" 2\n 1 2 3\n 4\n", b"2\n1 1 5\n1 2 6\n2 1 7\n", b"1.5\t2\n3\t4\n"],
 }
 SUFFIXES = (".npy", ".npz", *TEXTS)
 
