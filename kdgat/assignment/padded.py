@@ -16,7 +16,7 @@ import numpy as np
 
 from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates
 from kdgat.assignment.rows import LANES, ORDERED
-from kdgat.assignment.search import clear, pop, push, reach
+from kdgat.assignment.search import clear, pop, rise
 from kdgat.base.machine_code import compiled
 
 LONG_GROUPS = 32
@@ -107,6 +107,8 @@ def raise_columns(cost, rows, raised, u, v, ceiling, fallback, columns, costs, c
 def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, columns, costs, count, beyond):  # type: ignore[no-untyped-def]
     """Match each origin, a free row or DUMMY, by Dijkstra's search over the candidates; change all in place.
 
+    The loop over entries is its own: with `reach` and `push` of `search` a solve took up to 6 % longer.
+
     `dummy_duals` are those of dummy rows and of dummy columns, `free_dummies` how many columns of the second kind are
     free (-1: there are none at all). Return (state, searches, entries looked at, repairs). What is reached at the very
     distance where the search is, waits on a stack, as in `core`.
@@ -161,7 +163,11 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                 j = these[e]
                 value = max(values[e] - v[j] + offset, here)
                 if value < best and value < distance[j]:
-                    num_reached = reach(j, value, i, distance, predecessor, reached, num_reached)
+                    if distance[j] == np.inf:
+                        reached[num_reached] = j
+                        num_reached += 1
+                    distance[j] = value
+                    predecessor[j] = i
                     if row_of[j] == FREE:
                         best = value
                         end = j
@@ -169,11 +175,16 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                         ready[num_ready] = j
                         num_ready += 1
                     else:
-                        size = push(keys, nodes, place, size, value, j)
+                        position = place[j]
+                        if position < 0:
+                            position = size
+                            size += 1
+                        rise(keys, nodes, place, position, value, j)
             if i != DUMMY:
                 value = max(beyond[i] + offset, here)
                 if level[i] != WHOLE and value < best:
-                    size = push(keys, nodes, place, size, value, m + i)
+                    rise(keys, nodes, place, size, value, m + i)
+                    size += 1
                 value = max(offset - dummy_duals[1], here)
                 if free_dummies >= 0 and not dummy_done and value < best and value < dummy_at:
                     dummy_at = value
@@ -182,7 +193,11 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                         best = value
                         end = m
                     else:
-                        size = push(keys, nodes, place, size, value, dummies)
+                        position = place[dummies]
+                        if position < 0:
+                            position = size
+                            size += 1
+                        rise(keys, nodes, place, position, value, dummies)
             is_done = False
             while True:
                 if num_pending > 0:

@@ -6,6 +6,7 @@ reached. Columns that are matched wait in a heap of `keys` and `nodes`; `place` 
 it is not. Between searches `distance` is +inf and `place` is -1 everywhere; nothing else is kept.
 
 Every function is inlined where it is called: what a caller does at a column, and with which rows, stands in its loop.
+`core`, `padded` and `constant_background` do without `reach` and `push`, which took 4 to 6 % of their time.
 """
 
 import numpy as np
