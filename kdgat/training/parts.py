@@ -9,10 +9,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 from kdgat.base.files import remove_temporary_files, write_json_atomically
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, phase_progress
 from kdgat.stage.outcome import Paused
 from kdgat.training.deadline import Deadline
-from kdgat.training.progress import phase_progress
 from kdgat.training.running_time import RunningTime
 
 

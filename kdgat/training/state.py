@@ -1,10 +1,12 @@
-"""Where a fit stands, apart from weights and optimizer."""
+"""The state of a fit, apart from weights and optimizer, and how it ended."""
 
 import math
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from torch import Tensor, nn
+
+from kdgat.stage.outcome import Paused
 
 
 @dataclass
@@ -49,3 +51,22 @@ class FitState:
     def from_state_dict(cls, state: dict[str, Any]) -> "FitState":
         """Restore what `state_dict` returned."""
         return cls(**state)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a fit ended; if it was not paused, the module holds the best weights."""
+
+    paused: bool
+    reason: str  # why it paused or stopped
+    checkpoint: str  # newest one, relative to the run directory
+    best_epoch: int
+    best_metric: float
+    epochs: int  # epochs completed
+    metrics: dict[str, float]  # of the best epoch
+    history: list[dict[str, float]]
+    needed_s: float | None = None  # how long a job must last at least, if this one was too short to train in
+
+    def as_paused(self) -> Paused:
+        """Return the outcome of a stage whose fit paused."""
+        return Paused(checkpoint=self.checkpoint, reason=self.reason, needed_s=self.needed_s)

@@ -1,6 +1,10 @@
-"""Call the step methods of a LightningModule, with or without the batch's index, and refuse hooks nobody calls."""
+"""Call the step methods of a LightningModule, with or without the batch's index, and watch over the losses.
+
+Hooks that nobody calls are refused. The first loss that is not finite ends training with step, epoch and learning rate.
+"""
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +26,9 @@ UNSUPPORTED_HOOKS = (
     "on_validation_batch_start",
     "on_validation_batch_end",
 )
+# Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
+CHECK_STEPS_CPU = 1
+CHECK_STEPS_DEVICE = 20
 
 
 class Steps:
@@ -57,3 +64,28 @@ def refuse_unsupported_hooks(module: LightningModule) -> None:
                 f"{type(module).__name__}.{hook} would never be called: what an epoch changes belongs into the source "
                 "(on_epoch_end), the optimizer into TrainingConfig"
             )
+
+
+class LossWatch:
+    """Losses of an epoch that nobody has looked at yet."""
+
+    def __init__(self, device_type: str) -> None:
+        self._check_steps = CHECK_STEPS_CPU if device_type == "cpu" else CHECK_STEPS_DEVICE
+        self._unchecked: list[tuple[int, int, float, Tensor]] = []  # epoch, step, learning rate, loss
+
+    def note(self, epoch: int, step: int, rate: float, loss: Tensor) -> None:
+        """Add the loss of a step; it is checked at once on the CPU, within some steps elsewhere."""
+        self._unchecked.append((epoch, step, rate, loss))
+        if len(self._unchecked) >= self._check_steps:
+            self.check()
+
+    def check(self) -> None:
+        """Raise FloatingPointError at the first loss since the last check that is not finite."""
+        unchecked, self._unchecked = self._unchecked, []
+        for epoch, step, rate, loss in unchecked:
+            value = float(loss)
+            if not math.isfinite(value):
+                raise FloatingPointError(
+                    f"the loss is {value} in epoch {epoch} at step {step} (learning rate {rate:.3g}): "
+                    "lower training.learning_rate, or look for values in the data that are not finite"
+                )

@@ -24,13 +24,12 @@ from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
 from kdgat.training.batch_search import settle_batches
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
-from kdgat.training.config import TrainingConfig
+from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
 from kdgat.training.logger_services import End
 from kdgat.training.loggers import Loggers
-from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
@@ -40,13 +39,11 @@ from kdgat.training.random_state import (
 )
 from kdgat.training.rank_processes import num_ranks, open_ranks
 from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
-from kdgat.training.result import FitResult
 from kdgat.training.running_time import RunningTime
-from kdgat.training.schedule import learning_rate
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource, plan_digest
-from kdgat.training.state import FitState
-from kdgat.training.steps import Steps
+from kdgat.training.state import FitResult, FitState
+from kdgat.training.steps import LossWatch, Steps
 from kdgat.training.validation import Validation
 
 logger = logging.getLogger(__name__)

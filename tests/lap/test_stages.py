@@ -13,7 +13,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.training import stage
-from kdgat.training.result import FitResult
+from kdgat.training.state import FitResult
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, read_weights, save_weights
 from tests.lap.runs import LARGE, MEDIUM, SMALL, outcome_of, run_up_to, small_config

@@ -26,7 +26,7 @@ from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.random_state import capture_random_state, seed_everything
-from kdgat.training.result import FitResult
+from kdgat.training.state import FitResult
 from kdgat.training.trainer import fit
 from kdgat.training.trial import step_trials
 from tests.training.column_training import (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from kdgat.training.config import TrainingConfig
-from kdgat.training.schedule import learning_rate
+from kdgat.training.config import TrainingConfig, learning_rate
 
 COSINE = TrainingConfig(learning_rate=1.0, warmup_fraction=0.2, final_learning_rate_fraction=0.1)
 

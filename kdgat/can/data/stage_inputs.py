@@ -3,7 +3,7 @@
 from kdgat.can.data.pool import PooledStores
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.store import GraphStore
-from kdgat.run.inputs import input_path
+from kdgat.stage.directory import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
 
