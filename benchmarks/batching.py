@@ -15,9 +15,9 @@ from simulated_windows import data_list, simulated_windows
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.graphs.plans import plan_by_graphs, plan_by_size
 from kdgat.graphs.store import GraphStore, write_store
 
 
@@ -82,8 +82,7 @@ def main() -> None:
         resident_s = seconds(lambda: run_through(gathered(resident)))
         mapped_s = seconds(lambda: run_through(batch.to(device) for batch in gathered(mapped)))
         by_graphs_s = seconds(lambda: plan_by_graphs(indices, arguments.batch_size, 0, 1))
-        by_nodes_s = seconds(lambda: plan_by_nodes(indices, columns.node_counts, 3000, 0, 1, bucket_window=2000))
-        by_edges_s = seconds(lambda: plan_by_edges(indices, columns.edge_counts, 8000, 0, 1))
+        by_nodes_s = seconds(lambda: plan_by_size(indices, columns.node_counts, 3000, "max_nodes", 0, 1))
 
     print(f"{arguments.num_graphs} graphs in {len(plan)} batches on {device}, {torch.get_num_threads()} threads")
     for name, time_s in (
@@ -92,8 +91,7 @@ def main() -> None:
         (f"gather, columns on {device}", resident_s),
         ("gather, columns mapped from the store", mapped_s),
         ("plan by graphs", by_graphs_s),
-        ("plan by nodes, bucketed", by_nodes_s),
-        ("plan by edges", by_edges_s),
+        ("plan by nodes", by_nodes_s),
     ):
         print(f"{name:40s} {time_s * 1e3:9.2f} ms/epoch")
     print(f"ratio from_data_list / gather:        {list_s / resident_s:.1f}")

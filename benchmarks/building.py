@@ -22,13 +22,17 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
+from kdgat.canbus import (
+    Messages,
+    WindowConfig,
+    make_vehicle,
+    read_recording,
+    simulate,
+    windows_to_graphs,
+    write_recording,
+)
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.features import FeatureState
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns
 
 TARGET_BUILT, TARGET_READ_AND_BUILT = 2e6, 1e6  # messages a second
@@ -51,10 +55,12 @@ def main() -> None:
     config = WindowConfig(stride=arguments.stride)
     if arguments.interpreted:
         messages = read_recording(arguments.interpreted)
-        print(best(lambda: build_graphs(messages, config), 1))
+        print(best(lambda: windows_to_graphs(messages, config), 1))
         return
     with tempfile.TemporaryDirectory() as folder:
-        paths = find_recordings(arguments.paths) if arguments.paths else simulate(Path(folder), arguments.messages)
+        paths = (
+            find_recordings(arguments.paths) if arguments.paths else write_simulated(Path(folder), arguments.messages)
+        )
         measure_all(paths, config, arguments.repeats)
 
 
@@ -62,13 +68,13 @@ def measure_all(paths: list[Path], config: WindowConfig, repeats: int) -> None:
     """Print a row for each recording, then the totals against targets and plain Python."""
     print(f"windows of {config.size}, stride {config.stride}; one core; best of {repeats}; messages per CPU second")
     print(f"{'recording':<58}{'messages':>11}{'features':>12}{'built':>12}{'read + built':>14}")
-    build_graphs(read_recording(paths[0]), config)  # compiles
+    windows_to_graphs(read_recording(paths[0]), config)  # compiles
     num_messages, build_s, both_s = 0, 0.0, 0.0
     for path in paths:
         messages = read_recording(path)
         features_s = best(lambda: describe(messages), repeats)  # noqa: B023
-        built_s = best(lambda: build_graphs(messages, config), repeats)  # noqa: B023
-        read_and_built_s = best(lambda: build_graphs(read_recording(path), config), repeats)  # noqa: B023
+        built_s = best(lambda: windows_to_graphs(messages, config), repeats)  # noqa: B023
+        read_and_built_s = best(lambda: windows_to_graphs(read_recording(path), config), repeats)  # noqa: B023
         num = len(messages)
         print(
             f"{path.name[-57:]:<58}{num:>11,}{num / features_s:>12,.0f}{num / built_s:>12,.0f}"
@@ -86,8 +92,8 @@ def measure_all(paths: list[Path], config: WindowConfig, repeats: int) -> None:
 
 def compare(messages: Messages, config: WindowConfig, repeats: int) -> None:
     """Print the ratio to the plain Python loop, after checking that both build the same graphs."""
-    check(build_graphs(messages, config), build_plainly(messages, config))
-    compiled_s = best(lambda: build_graphs(messages, config), repeats)
+    check(windows_to_graphs(messages, config), build_plainly(messages, config))
+    compiled_s = best(lambda: windows_to_graphs(messages, config), repeats)
     plain_s = best(lambda: build_plainly(messages, config), 1)
     print(
         f"plain Python, nodes, edges and labels without features: {len(messages) / plain_s:,.0f} messages/s; "
@@ -175,14 +181,14 @@ def find_recordings(paths: list[Path]) -> list[Path]:
     return found
 
 
-def simulate(folder: Path, num_messages: int) -> list[Path]:
+def write_simulated(folder: Path, num_messages: int) -> list[Path]:
     """Write simulated drives of two vehicles, one of them attacked."""
     paths = []
     for seed, attack in ((0, None), (1, "fuzzing")):
         vehicle = make_vehicle(seed)
         duration_s = 1.05 * num_messages / float((1 / vehicle.period_s).sum())
         path = folder / f"simulated__{attack or 'attack-free'}.parquet"
-        write_recording(path, make_recording(vehicle, duration_s, attack, seed=seed).select(slice(num_messages)))
+        write_recording(path, simulate(vehicle, duration_s, attack, seed=seed).select(slice(num_messages)))
         paths.append(path)
     return paths
 

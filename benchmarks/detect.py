@@ -28,11 +28,7 @@ from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
-from kdgat.canbus.stream import read_chunks
+from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, stream_recording, windows_to_graphs
 
 PROGRAM = (sys.executable, "-m", "kdgat.cli.main", "detect")
 TARGET_RATIO, TARGET_WINDOW_MS, TARGET_MB = 100.0, 1.0, 500.0
@@ -68,11 +64,11 @@ def export_untrained(folder: Path, config: AttentionConfig = SMALL_ATTENTION, na
     from kdgat.can.detection.model_file import DetectorParameters, write_model
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
-    from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+    from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 
     torch.manual_seed(0)
     parameters = DetectorParameters(name="distill_gat", threshold=3.0)
-    graphs = build_graphs(make_recording(make_vehicle(1), 20.0), parameters.windows)
+    graphs = windows_to_graphs(simulate(make_vehicle(1), 20.0), parameters.windows)
     pool = PooledStores([graphs], features=(NODE_FEATURES, EDGE_FEATURES))
     model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
     fit_standardisation(model, pool, np.ones(pool.num_graphs, np.bool_))
@@ -85,7 +81,7 @@ def write_log(path: Path, num_messages: int) -> float:
     """Write a simulated drive as candump does; return the seconds that it takes on the bus."""
     vehicle = make_vehicle(0)
     duration_s = 1.05 * num_messages / float((1 / vehicle.period_s).sum())
-    messages = make_recording(vehicle, duration_s, seed=0).select(slice(num_messages))
+    messages = simulate(vehicle, duration_s, seed=0).select(slice(num_messages))
     append(path, messages, 0.0)
     return messages.duration_s
 
@@ -122,7 +118,7 @@ def one_window(log: Path, model: Path, name: str, num_windows: int = 2000) -> No
     """Hand on one window's messages at a time, as a bus does that is read once per window."""
     watch = Watch(load_detector(model))
     took = []
-    for chunk in read_chunks(log, 100):
+    for chunk in stream_recording(log, 100):
         start = time.perf_counter()
         watch.feed(chunk)
         took.append(1e3 * (time.perf_counter() - start))
@@ -155,7 +151,7 @@ def peer_window(num_windows: int = 500) -> None:
 
 def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:
     """Build the graphs of a drive without and with an attacker who sends identifiers of 29 bits at random."""
-    drive = make_recording(make_vehicle(3), 120.0, seed=1)
+    drive = simulate(make_vehicle(3), 120.0, seed=1)
     generator = np.random.default_rng(2)
     num_injected = round(rate * 0.6 * drive.duration_s)
     injected = {
@@ -171,12 +167,12 @@ def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:
         for name, values in injected.items()
     }
     flooded = replace(drive, **columns)  # type: ignore[arg-type]
-    build_graphs(drive, WindowConfig())  # compiles
+    windows_to_graphs(drive, WindowConfig())  # compiles
     for name, messages in (("a drive", drive), (f"with {num_injected:,} identifiers injected", flooded)):
         took = []
         for _ in range(repeats):
             start = time.process_time()
-            build_graphs(messages, WindowConfig())
+            windows_to_graphs(messages, WindowConfig())
             took.append(time.process_time() - start)
         print(f"graphs, {name}: {len(messages) / min(took) / 1e6:.2f} million messages per second of processor time")
 
@@ -184,7 +180,7 @@ def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:
 def an_hour(log: Path, model: Path, num_messages: int) -> None:
     """Follow a log to which the drive is appended again and again, in a process of its own."""
     growing = log.with_name("growing.log")
-    chunks = list(read_chunks(log))
+    chunks = list(stream_recording(log))
     duration_s = float(chunks[-1].timestamp[-1] - chunks[0].timestamp[0]) + 0.01
     written, shift_s = 0, 0.0
     while written < num_messages:
@@ -195,7 +191,7 @@ def an_hour(log: Path, model: Path, num_messages: int) -> None:
     script = (
         "import sys\nfrom pathlib import Path\n"
         "from kdgat.can.detection.loading import load_detector\nfrom kdgat.can.detection.watch import Watch\n"
-        "from kdgat.canbus.stream import follow_file\n"
+        "from kdgat.canbus import follow_file\n"
         "watch = Watch(load_detector(Path(sys.argv[2])))\n"
         "num = sum(1 for _ in watch.run(follow_file(sys.argv[1], stop_at_end=True)))\n"
         "print(watch.summary.sentence())\nprint(Path('/proc/self/status').read_text())\n"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.estimate import stage_resources

@@ -31,8 +31,7 @@ def run(method: str, n: int, seed: int) -> dict[str, object]:
     """Solve one problem by one method, after a small one that compiles."""
     from scipy.optimize import linear_sum_assignment
 
-    from kdgat.assignment.exact import solve
-    from kdgat.assignment.large import solve_blocks, solve_points
+    from kdgat.assignment import solve, solve_blocks, solve_points
 
     def distances(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.hypot(a[:, :1] - b[:, 0], a[:, 1:] - b[:, 1])

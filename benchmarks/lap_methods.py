@@ -13,7 +13,8 @@ import time
 
 import numpy as np
 
-from kdgat.assignment.exact import METHODS, solve
+from kdgat.assignment import solve
+from kdgat.assignment.exact import METHODS
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 
 FIRST_SEED = 7_000_000_000

@@ -20,9 +20,7 @@ from functools import partial
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.assignment.exact import solve
-from kdgat.assignment.reoptimiser import Reoptimiser
-from kdgat.assignment.result import Assignment
+from kdgat.assignment import Assignment, Reoptimiser, solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 
 FIRST_SEED = 6_000_000_000  # far from those of training

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 
 FIRST_SEED = 5_000_000_000  # far from those of training

@@ -45,9 +45,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from kdgat.assignment.exact import solve
-from kdgat.assignment.reoptimiser import Reoptimiser
-from kdgat.assignment.result import Assignment
+from kdgat.assignment import Assignment, Reoptimiser, solve
 from kdgat.run.interval import Interval
 from kdgat.training.threads import one_thread
 

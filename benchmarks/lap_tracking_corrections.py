@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import nn
 
-from kdgat.assignment import prediction
-from kdgat.assignment.kernels import no_mask
+from kdgat.assignment import warm_start
+from kdgat.assignment.rows import no_mask
 
 Values = NDArray[np.float64]
 
@@ -58,7 +58,7 @@ def neighbours(carried: Carried) -> Values:
 def min_trick(carried: Carried) -> Values:
     """Return the best duals of columns that the rows' carried duals allow."""
     u = filled(carried.u, carried.rows, NEAR)
-    return prediction.slacks(carried.cost, no_mask(), u[None], np.zeros((0, carried.v.size)))[1][0]
+    return warm_start.slacks(carried.cost, no_mask(), u[None], np.zeros((0, carried.v.size)))[1][0]
 
 
 BASELINES: Mapping[str, Start] = {"zero": zero, "neighbours": neighbours, "min-trick": min_trick}
@@ -80,7 +80,7 @@ def features(carried: Carried) -> tuple[Values, Values, float]:
     """Return features of columns [m, f], the duals that are to be corrected [m], and the unit of both."""
     cost, columns = carried.cost, carried.columns
     u, v = filled(carried.u, carried.rows, NEAR), neighbours(carried)
-    found = prediction.slacks(cost, no_mask(), u[None], np.array([v, np.zeros(v.size)]))
+    found = warm_start.slacks(cost, no_mask(), u[None], np.array([v, np.zeros(v.size)]))
     slack, left, load = found[0][0], found[1][0], found[3][0]
     unit = max(float(found[0][1].mean()), 1e-12)
     residual = left - v

@@ -23,7 +23,6 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kdgat.assignment.certificate import Problem, check_assignment, check_label
 from kdgat.cli.tables import print_tables
 from kdgat.lap.evaluation.baselines import TRAINED, Contender, baselines
 from kdgat.lap.evaluation.measurement import compile_methods, measure_problem
@@ -31,6 +30,7 @@ from kdgat.lap.evaluation.results import Evaluation, summarise
 from kdgat.lap.evaluation.tables import comparison_table, methods_table
 from kdgat.lap.evaluation.timing import describe_machine
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
+from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import label
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import METHODS, EvaluationConfig, Method

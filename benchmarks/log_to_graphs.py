@@ -18,11 +18,8 @@ from pathlib import Path
 
 import polars as pl
 
-from kdgat.canbus.features.online import window_chunks
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, WindowConfig, make_vehicle, read_recording, simulate, write_recording
+from kdgat.canbus.features import window_chunks
 
 CORES = len(os.sched_getaffinity(0))
 TARGET, SHARE = 5e6, 1 / 3  # messages a second from Parquet, or this share of the speed at which polars reads
@@ -37,7 +34,9 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        found = sorted(arguments.folder.glob("*.parquet")) if arguments.folder else simulate(Path(folder), arguments)
+        found = (
+            sorted(arguments.folder.glob("*.parquet")) if arguments.folder else write_simulated(Path(folder), arguments)
+        )
         found.sort(key=lambda path: -path.stat().st_size)
         recordings = [read_recording(path) for path in found]
         num_messages = sum(map(len, recordings))
@@ -85,16 +84,14 @@ def measure(
     return {name: (num_messages / wall, num_messages / cpu) for name, (wall, cpu) in medians.items()}
 
 
-def simulate(folder: Path, arguments: argparse.Namespace) -> list[Path]:
+def write_simulated(folder: Path, arguments: argparse.Namespace) -> list[Path]:
     """Write drives of four vehicles."""
     paths = []
     for seed in range(4):
         vehicle = make_vehicle(seed)
         duration_s = 1.05 * arguments.messages / float((1 / vehicle.period_s).sum())
         paths.append(folder / f"drive_{seed}.parquet")
-        write_recording(
-            paths[-1], make_recording(vehicle, duration_s, None, seed=seed).select(slice(arguments.messages))
-        )
+        write_recording(paths[-1], simulate(vehicle, duration_s, None, seed=seed).select(slice(arguments.messages)))
     return paths
 
 

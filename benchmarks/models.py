@@ -25,7 +25,7 @@ from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.training.allocator import keep_freed_memory

@@ -35,7 +35,7 @@ from kdgat.base.cores import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
@@ -137,12 +137,11 @@ def check_windows(before: Path, after: Path) -> tuple[float, float]:
 
 def grow(arguments: argparse.Namespace, folder: Path) -> None:
     """Prepare more and more messages."""
-    from kdgat.canbus.logs import write_recording
-    from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+    from kdgat.canbus import make_vehicle, simulate, write_recording
 
     vehicle = make_vehicle(0)
     rate = float((1 / vehicle.period_s).sum())
-    whole = make_recording(vehicle, 1.05 * min(max(arguments.messages), OF_A_RECORDING) / rate, None, seed=0)
+    whole = simulate(vehicle, 1.05 * min(max(arguments.messages), OF_A_RECORDING) / rate, None, seed=0)
     names = ("wall s", "CPU s", "CPU us each", "peak MB", "own MB")
     print(f"{'messages':>12}{'recordings':>12}" + "".join(f"{name:>13}" for name in names))
     for number, num_messages in enumerate([min(arguments.messages), *arguments.messages]):

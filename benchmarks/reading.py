@@ -21,9 +21,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, make_vehicle, read_recording, simulate, write_recording
 
 Columns = tuple[list[float], list[int], list[bytes], list[int]]
 
@@ -34,7 +32,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
-    messages = simulate(arguments.messages)
+    messages = simulated_messages(arguments.messages)
     num_bytes = sum(
         column.nbytes
         for column in (messages.timestamp, messages.identifier, messages.payload, messages.length, messages.label)
@@ -55,10 +53,10 @@ def main() -> None:
             )
 
 
-def simulate(num_messages: int) -> Messages:
+def simulated_messages(num_messages: int) -> Messages:
     """Simulate drives of one vehicle until there are enough messages."""
     vehicle = make_vehicle(0)
-    messages = make_recording(vehicle, 1.3 * num_messages / float((1 / vehicle.period_s).sum()), "fuzzing", seed=0)
+    messages = simulate(vehicle, 1.3 * num_messages / float((1 / vehicle.period_s).sum()), "fuzzing", seed=0)
     return messages.select(slice(num_messages))
 
 
@@ -86,7 +84,7 @@ def peak_bytes(path: Path) -> float:
 
 def _grow(path: str) -> float:
     head = Path(path).with_suffix(".warm" + Path(path).suffix)
-    write_recording(head, make_recording(make_vehicle(0), 1.0)) if path.endswith(".parquet") else _copy_head(path, head)
+    write_recording(head, simulate(make_vehicle(0), 1.0)) if path.endswith(".parquet") else _copy_head(path, head)
     read_recording(head)  # imports and compiles what reading needs
     head.unlink()
     Path("/proc/self/clear_refs").write_text("5")  # forget the peak of imports and compilation

@@ -15,9 +15,8 @@ import numpy as np
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.simulation.attacks import AttackKind
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.simulation import AttackKind
 from kdgat.run.directory import OutputDirectory
 
 FREE = "attack-free"
@@ -40,8 +39,8 @@ def main() -> None:
     print(f"{'':<14}{'windows':>9}" + "".join(f"{name:>28}" for name in scorers))
     for kind in (None, *AttackKind):
         graphs = [
-            build_graphs(
-                make_recording(make_vehicle(seed), arguments.seconds, kind, seed), next(iter(scorers.values())).windows
+            windows_to_graphs(
+                simulate(make_vehicle(seed), arguments.seconds, kind, seed), next(iter(scorers.values())).windows
             )
             for seed in seeds
         ]

@@ -4,9 +4,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.graphs.columns import GraphColumns
 
 
@@ -14,8 +12,8 @@ def simulated_windows(num_graphs: int, seed: int = 0) -> GraphColumns:
     """Return so many windows of 100 messages of a vehicle that is attacked now and then."""
     vehicle, config = make_vehicle(seed), WindowConfig()
     rate = float((1 / vehicle.period_s).sum())
-    drive = make_recording(vehicle, 1.05 * (num_graphs + 1) * config.stride / rate, "fuzzing", seed=seed)
-    graphs = build_graphs(drive.select(slice(num_graphs * config.stride)), config)
+    drive = simulate(vehicle, 1.05 * (num_graphs + 1) * config.stride / rate, "fuzzing", seed=seed)
+    graphs = windows_to_graphs(drive.select(slice(num_graphs * config.stride)), config)
     assert graphs.num_graphs == num_graphs, "too short a drive was simulated"
     return graphs
 

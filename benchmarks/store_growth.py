@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from simulated_windows import simulated_windows
 
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.graphs.store import GraphStore, write_store

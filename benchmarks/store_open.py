@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from simulated_windows import data_list, simulated_windows
 
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore, write_store
 

@@ -25,7 +25,7 @@ from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import request_of_directory
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster.history import AttemptRecord, finished_outcome
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
 from kdgat.cluster.usage import usage_path
@@ -99,8 +99,7 @@ def run_single_stage(
         stopping_with_prefect(stop),
         contextlib.closing(runner),
     ):
-        outcome = directory.read_outcome()
-        if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open():
+        if (outcome := finished_outcome(directory)) is not None:
             log(f"{directory.path.name} is finished already")
             return outcome
         if resources is not None and not quiet:

@@ -27,7 +27,7 @@ from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
-from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.history import finished_outcome
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
@@ -58,9 +58,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     directory = execution.open_directory(planned)
     for text in execution.cancel_orphans():
         logger.warning("%s", text)
-    outcome = directory.read_outcome()
-    # A job that finished while nobody watched has an attempt that is open.
-    if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open():
+    if (outcome := finished_outcome(directory)) is not None:
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
         message = execution.index.record(planned.name).message
         message = message or "finished before, with the same inputs and configuration"

@@ -13,7 +13,7 @@ def modules() -> list[str]:
     """List the modules whose text shows an example."""
     root = Path(kdgat.__file__).parent
     paths = sorted(path for path in root.rglob("*.py") if ">>> " in path.read_text(encoding="utf-8"))
-    return [".".join(path.relative_to(root.parent).with_suffix("").parts) for path in paths]
+    return [".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__") for path in paths]
 
 
 @pytest.mark.parametrize("name", modules())

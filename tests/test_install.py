@@ -135,7 +135,7 @@ def test_signs_are_few_lines_on_stderr(tmp_path: Path, capsys: pytest.CaptureFix
         "  20 packages fetched",
         "  fetching torch-2.13.0-cp313-manylinux_2_28_x86_64.whl (526.6 MB)",
         "  all fetched; unpacking and compiling them",
-        "  0.0 GB of about 2.9 GB unpacked",
+        "  0.0 GB of about 3.0 GB unpacked",
     ]
 
 
@@ -149,7 +149,7 @@ def test_it_installs_into_a_new_environment_and_prints_nothing_on_stdout(index: 
         cwd=tmp_path, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (answer.returncode, answer.stdout) == (0, ""), answer.stderr
-    assert "Installing into new/.venv: 2.9 GB (with torch 1.0, for processors alone, without CUDA)" in answer.stderr
+    assert "Installing into new/.venv: 3.0 GB (with torch 1.0, for processors alone, without CUDA)" in answer.stderr
     assert "In this shell: . new/.venv/bin/activate" in answer.stderr
     assert list((tmp_path / "new" / ".venv").glob("lib/python*/site-packages/family-1.0.dist-info"))
 
@@ -179,8 +179,14 @@ def silent_server() -> Iterator[int]:
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_stopped_it_leaves_no_process(
-    number: signal.Signals, silent_server: int, index: Path, environment: Path, tmp_path: Path
+    number: signal.Signals,
+    silent_server: int,
+    index: Path,
+    environment: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where pip leaves things after a SIGTERM
     constraints, log = tmp_path / "constraints.txt", environment / "install.log"
     constraints.touch()
     log.unlink(missing_ok=True)

@@ -6,8 +6,7 @@ python docs/tutorials/drives.py FOLDER
 import sys
 from pathlib import Path
 
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, make_vehicle, simulate
 
 SECONDS = {"drive.log": 40.0, "drive-2.log": 110.0, "suspicious.log": 30.0}
 
@@ -28,7 +27,7 @@ def main(folder: Path) -> None:
     vehicle = make_vehicle(5)
     for seed, (name, seconds) in enumerate(SECONDS.items(), 1):
         attack = "malfunction" if name.startswith("suspicious") else None
-        messages = make_recording(vehicle, seconds, attack, seed)
+        messages = simulate(vehicle, seconds, attack, seed)
         write_candump(folder / name, messages)
         print(f"{folder / name}: {len(messages):,} messages, {seconds:.0f} s")
 

@@ -5,7 +5,7 @@ The start of Jonker and Volgenant (1987) over whole rows: minima, reduction tran
 
 import numpy as np
 
-from kdgat.assignment.kernels import ORDERED, least_slack, lesser, smallest
+from kdgat.assignment.rows import ORDERED, least_slack, lesser, smallest
 from kdgat.base.machine_code import njit
 
 NOWHERE = 1 << 62  # larger than any place in a row

@@ -2,22 +2,23 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment.compilation import compiled
 from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.exact import solve
-from kdgat.assignment.kernels import ORDERED
-from kdgat.assignment.matrix import check_mask, check_type
+from kdgat.assignment.matrix import check_mask, check_shape, check_type, without_own_mask
+from kdgat.assignment.partial import check_price
 from kdgat.assignment.quick import MIN_LISTED
 from kdgat.assignment.reading import padded
 from kdgat.assignment.result import COLUMN_MINIMA, Assignment, Counters
+from kdgat.assignment.rows import ORDERED
 from kdgat.assignment.small import SOLVED, solve_into
 from kdgat.base.cores import num_usable_cores
+from kdgat.base.machine_code import compiled
 
 LEFT = -1  # a problem that the kernel has not solved
 MIN_PER_THREAD = 32  # problems; for fewer a thread takes longer to start
@@ -35,12 +36,16 @@ class AssignmentBatch:
     v: NDArray[np.float64]  # [B, m]
     seed_bound: NDArray[np.float64]  # [B]
     work: NDArray[np.int64]  # [B, 3] rows matched at once, searches, entries looked at
+    failed: dict[int, InfeasibleError] = field(default_factory=dict)  # problems without a matching, by number
 
     def __len__(self) -> int:
         return self.cost.size
 
     def __getitem__(self, index: int) -> Assignment:
-        """Return one problem's answer as `solve` does."""
+        """Return one problem's answer as `solve` does, or raise its error if it failed."""
+        index = range(len(self))[index]
+        if index in self.failed:
+            raise self.failed[index]
         n, m = self.shapes[index].tolist()
         rows = np.flatnonzero(self.columns[index] >= 0)
         return Assignment(
@@ -62,6 +67,9 @@ def solve_some(first, last, costs, masks, place, shape, stored, sign, columns, u
     for k in range(first, last):
         num_rows, num_columns = shape[k]
         if num_rows * num_columns >= MIN_LISTED:
+            continue
+        if num_rows * num_columns == 0:
+            sums[:, k], work[k] = 0.0, 0
             continue
         n, m = min(num_rows, num_columns), padded(max(num_rows, num_columns))
         if floats.size < 3 * n + 2 * m + n * m:
@@ -98,21 +106,33 @@ def solve_batch(
     sizes: ArrayLike | None = None,
     mask: ArrayLike | Sequence[ArrayLike | None] | None = None,
     maximize: bool = False,
+    unmatched_cost: float | None = None,
+    keep_infeasible: bool = False,
     threads: int | None = None,
 ) -> AssignmentBatch:
     """Solve many problems as `solve` solves each, and prove every answer.
 
-    `costs` is an array [B, n, m], where `sizes` [B, 2] gives the rows and columns of each problem if they are fewer, or
-    a list of matrices of any shapes. `mask` has the same form, True where a pair is forbidden. `threads` is how many
-    problems are solved at a time; by default one on each core that this process may use.
+    Args:
+        costs: [B, n, m], or a list of matrices of any shapes; without rows or columns, nothing is matched.
+        sizes: [B, 2], rows and columns of each problem of an array, if they are fewer.
+        mask: of the form of `costs`, True where a pair is forbidden.
+        maximize: seek the largest totals.
+        unmatched_cost: what each row costs that is left without a column, as of `solve`: then no problem is infeasible.
+        keep_infeasible: answer the others where problems have no matching. `failed` has their errors by number, their
+            rows have no columns, and their cost is NaN.
+        threads: how many problems are solved at a time; by default one on each core that this process may use.
 
-    Raise CostError and InfeasibleError as `solve` does, with the number of the problem in front.
+    Raises:
+        CostError, InfeasibleError: as `solve` does, with the number of the problem in front.
 
-    >>> batch = solve_batch([[[4.0, 1.0], [2.0, 0.0]], [[1.0, 2.0, 3.0]]])
+    >>> batch = solve_batch([[[4.0, 1.0], [2.0, 0.0]], [[1.0, 2.0, 3.0]], np.zeros((0, 2))])
     >>> batch.cost.tolist(), batch.columns.tolist()
-    ([3.0, 1.0], [[1, 0], [0, -1]])
+    ([3.0, 1.0, 0.0], [[1, 0], [0, -1], [-1, -1]])
+    >>> solve_batch([[[0.2, 0.9], [0.8, 0.7]]], unmatched_cost=0.5).columns.tolist()
+    [[0, -1]]
     """
-    problems = _padded(costs, sizes, mask) if isinstance(costs, np.ndarray) else _ragged(costs, sizes, mask)
+    given = _padded(costs, sizes, mask) if isinstance(costs, np.ndarray) else _ragged(costs, sizes, mask)
+    problems = given if unmatched_cost is None else _bounded(given, check_price(unmatched_cost), maximize)
     shape = problems.shape
     num_problems = len(shape)
     n, m = shape.max(axis=0, initial=0).tolist()
@@ -121,11 +141,19 @@ def solve_batch(
     sums, work = np.empty((3, num_problems)), np.full((num_problems, 3), LEFT, np.int64)
     arguments = (problems.costs, problems.masks, problems.place, shape, problems.stored)
     sign = -1.0 if maximize else 1.0
+    failed: dict[int, InfeasibleError] = {}
 
     def run(first: int, last: int) -> None:
         solve_some(first, last, *arguments, sign, columns, u, v, sums, work)
         for k in first + np.flatnonzero(work[first:last, 0] == LEFT):
-            found = _solve_alone(problems, int(k), maximize)
+            try:
+                found = _solve_alone(problems, int(k), maximize)
+            except InfeasibleError as error:
+                if not keep_infeasible:
+                    raise
+                failed[int(k)] = error
+                columns[k], u[k], v[k], sums[:, k], work[k] = -1, 0.0, 0.0, np.nan, 0
+                continue
             columns[k], u[k], v[k] = -1, 0.0, 0.0
             columns[k, found.rows] = found.columns
             u[k, : found.u.size], v[k, : found.v.size] = found.u, found.v
@@ -141,7 +169,8 @@ def solve_batch(
         ends = np.linspace(0, num_problems, 4 * workers + 1).astype(int).tolist()
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(run, ends[:-1], ends[1:]))
-    return AssignmentBatch(shape, columns, sums[0], sums[1], u, v, sums[2], work)
+    batch = AssignmentBatch(shape, columns, sums[0], sums[1], u, v, sums[2], work, dict(sorted(failed.items())))
+    return batch if unmatched_cost is None else _without_dear_pairs(batch, problems, float(unmatched_cost), sign)
 
 
 @dataclass(frozen=True)
@@ -160,6 +189,39 @@ class _Problems:
         return values[self.place[k] : self.place[k] + height * width].reshape(height, width)[:n, :m]
 
 
+def _bounded(problems: _Problems, price: float, maximize: bool) -> _Problems:
+    """Cut costs at the price of an unmatched row, as `kdgat.assignment.partial` does."""
+    costs = (np.maximum if maximize else np.minimum)(problems.costs, price)
+    if problems.masks.size:
+        costs[problems.masks] = price
+    return replace(problems, costs=costs, masks=np.zeros(0, bool))
+
+
+def _without_dear_pairs(batch: AssignmentBatch, problems: _Problems, price: float, sign: float) -> AssignmentBatch:
+    """Return partial matchings, given the best ones of bounded costs; see `kdgat.assignment.partial`."""
+    num_rows, num_columns = batch.shapes.T
+    n, m = batch.columns.shape[1], batch.v.shape[1]
+    entries = problems.place[:, None] + np.arange(n) * problems.stored[:, 1:] + batch.columns
+    is_pair = batch.columns >= 0
+    is_dear = np.zeros(is_pair.shape, bool)
+    is_dear[is_pair] = sign * problems.costs[entries[is_pair]] >= sign * price
+    u, v = sign * batch.u, sign * batch.v
+    has_row, has_column = np.arange(n) < num_rows[:, None], np.arange(m) < num_columns[:, None]
+    shift = np.where(has_column, v, -np.inf).max(axis=1, initial=-np.inf)
+    shift = np.where(num_rows > num_columns, sign * price, np.where(num_rows == num_columns, shift, 0.0))
+    shift[num_rows == 0] = 0.0
+    left = np.maximum(num_rows - num_columns, 0) * price
+    return replace(
+        batch,
+        columns=np.where(is_dear, -1, batch.columns),
+        cost=batch.cost + left,
+        dual_bound=batch.dual_bound + left,
+        seed_bound=batch.seed_bound + left,
+        u=sign * (u + has_row * shift[:, None]),
+        v=sign * (v - has_column * shift[:, None]),
+    )
+
+
 def _solve_alone(problems: _Problems, k: int, maximize: bool) -> Assignment:
     cost = problems.matrix(k, problems.costs)
     mask = problems.matrix(k, problems.masks) if problems.masks.size else None
@@ -172,6 +234,7 @@ def _solve_alone(problems: _Problems, k: int, maximize: bool) -> Assignment:
 
 
 def _padded(costs: NDArray[Any], sizes: ArrayLike | None, mask: Any) -> _Problems:
+    costs, mask = without_own_mask(costs, mask)
     values = check_type(costs)
     if values.ndim != 3:
         raise CostError(f"costs has shape {values.shape}: [problems, rows, columns] or a list of matrices is needed")
@@ -183,13 +246,11 @@ def _padded(costs: NDArray[Any], sizes: ArrayLike | None, mask: Any) -> _Problem
             raise CostError(
                 f"sizes has shape {given.shape}, dtype {given.dtype}: whole numbers [problems, 2] are needed"
             )
-        wrong = ((given < 1) | (given > shape)).any(axis=1)
+        wrong = ((given < 0) | (given > shape)).any(axis=1)
         if wrong.any():
             k = int(np.flatnonzero(wrong)[0])
-            raise CostError(f"sizes[{k}] is {given[k].tolist()}: from [1, 1] to [{height}, {width}] are possible")
+            raise CostError(f"sizes[{k}] is {given[k].tolist()}: from [0, 0] to [{height}, {width}] are possible")
         shape = np.ascontiguousarray(given, np.int64)
-    elif num_problems and not height * width:
-        raise CostError(f"costs has shape {values.shape}: problems without an entry, so there is nothing to assign")
     forbidden = check_mask(mask, values.shape)
     flags = np.zeros(0, bool) if forbidden is None else np.array(forbidden).reshape(-1)
     flat = np.require(values, np.float64, ["C", "A", "W"]).reshape(-1)
@@ -200,17 +261,22 @@ def _padded(costs: NDArray[Any], sizes: ArrayLike | None, mask: Any) -> _Problem
 def _ragged(costs: Any, sizes: ArrayLike | None, masks: Any) -> _Problems:
     if sizes is not None:
         raise CostError("sizes is given beside a list of matrices: these have their own shapes; leave it out")
-    matrices = [check_type(cost) for cost in costs]
-    for k, matrix in enumerate(matrices):
-        if matrix.ndim != 2 or matrix.size == 0:
-            raise CostError(f"problem {k}: cost has shape {matrix.shape}: a matrix [rows, columns] is needed")
+    if masks is not None and len(masks) != len(costs):
+        raise CostError(f"mask has {len(masks)} entries, costs has {len(costs)}: one for each problem is needed")
+    matrices, own = [], []
+    for k, cost in enumerate(costs):
+        try:
+            cost, mask = without_own_mask(cost, None if masks is None else masks[k])
+            matrix = check_type(cost)
+            check_shape(matrix)
+            own.append(check_mask(mask, matrix.shape))
+            matrices.append(matrix)
+        except CostError as error:
+            raise type(error)(f"problem {k}: {error}") from error
     shape = np.array([matrix.shape for matrix in matrices], np.int64).reshape(-1, 2)
     flags = np.zeros(0, bool)
-    if masks is not None:
-        if len(masks) != len(matrices):
-            raise CostError(f"mask has {len(masks)} entries, costs has {len(matrices)}: one for each problem is needed")
-        checked = [check_mask(mask, matrix.shape) for mask, matrix in zip(masks, matrices, strict=True)]
-        parts = [np.zeros(c.size, bool) if f is None else f.reshape(-1) for c, f in zip(matrices, checked, strict=True)]
+    if any(mask is not None for mask in own):
+        parts = [np.zeros(c.size, bool) if f is None else f.reshape(-1) for c, f in zip(matrices, own, strict=True)]
         flags = np.concatenate([flags, *parts])
     flat = np.concatenate([np.zeros(0), *(matrix.reshape(-1) for matrix in matrices)], dtype=np.float64)
     place = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(axis=1))])[:-1]

@@ -5,35 +5,34 @@ is cheaper than the sum of the duals. In numbers, u_i is first cut at min_j(C_ij
 matter of rounding; then the reduced costs C_ij - u_i - v_j of matched pairs, and the duals of unmatched lines, are
 numbers >= 0 whose sum is all that any other matching could save. That sum is the gap. It has to be within a billionth
 of the matched costs, row by row and in all, beside what arithmetic with duals of their size rounds away.
+
+What is computed is machine code, which the small solvers call without Python in between (`is_proved`); `prove_lines`
+calls the same for everybody else, and says in words what is wrong. All is in terms of the smaller side: n lines, each
+matched to one of m others.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import kernels
-from kdgat.assignment import warm_start as seeds
+from kdgat.assignment import partial
+from kdgat.assignment.levels import level_below
 from kdgat.assignment.matrix import Matrix, make_matrix, writable
-from kdgat.assignment.proof import (
-    ABOVE_SLACK,
-    EXACT,
-    GOOD,
-    NOT_TIGHT,
-    POSITIVE,
-    ROUNDING,
-    SPARE,
-    TOLERANCE,
-    UNMATCHED,
-    judge,
-    mark,
-)
 from kdgat.assignment.result import Assignment
+from kdgat.assignment.rows import ORDERED, least_slack, lesser, row_slack
+from kdgat.assignment.warm_start import line_minima
+from kdgat.base.machine_code import compiled, njit
 
+TOLERANCE = 1e-9  # of the proof, relative to the costs of the matching
+ROUNDING = 4.0 * 2.0**-52  # of a dual and of a sum of duals, relative to their sizes
+SPARE = 16  # roundings of a dual beside those of the n searches that may change it
+EXACT = 2.0**52  # whole numbers whose sums stay below are added exactly
+PRECISION = 1e-12  # rounding of duals beyond this part of the matched costs is worth another solve
+GOOD, ABOVE_SLACK, NOT_TIGHT, POSITIVE, UNMATCHED = 0, 1, 2, 3, 4  # faults
 FAULTS = {
     ABOVE_SLACK: "the duals are not feasible: u[{}] exceeds what its row allows by {!r}",
     NOT_TIGHT: "the duals do not prove it: row {} could be matched cheaper by {!r}",
@@ -68,17 +67,25 @@ class Costs:
         """Describe a matrix."""
 
         def cheapest() -> float:
-            rows, columns = seeds.line_minima(matrix)
+            rows, columns = line_minima(matrix)
             return float(np.abs(rows).sum() + np.abs(np.sort(columns)[: rows.size]).sum())
 
         return cls(cheapest, matrix.is_integral)
 
 
-def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None = None, maximize: bool = False) -> Proof:
+def certify(
+    cost: ArrayLike,
+    assignment: Assignment,
+    *,
+    mask: ArrayLike | None = None,
+    maximize: bool = False,
+    unmatched_cost: float | None = None,
+) -> Proof:
     """Prove that an assignment is an optimal one of these costs, whoever made it.
 
     Every line of the smaller side has to be matched once, every line of the larger at most once, no pair may be
-    forbidden, and the duals have to prove the cost. `cost`, `mask` and `maximize` are those of the problem.
+    forbidden, and the duals have to prove the cost. `cost`, `mask`, `maximize` and `unmatched_cost` are those of the
+    problem; with the last one, rows may be left.
 
     Raises:
         CertificateError: naming what is wrong with the assignment.
@@ -93,13 +100,18 @@ def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None =
     Traceback (most recent call last):
     kdgat.assignment.certificate.CertificateError: column 1 is matched twice
     """
-    matrix = make_matrix(cost, mask, maximize=maximize)
+    if unmatched_cost is not None:
+        return _certify_partial(cost, assignment, mask, unmatched_cost, maximize=maximize)
+    if np.ndim(cost) == 2 and np.size(cost) == 0:
+        check_lines(assignment.rows, 0, 0, "row")
+        return Proof(0.0, 0.0, 0.0, 0.0)
+    matrix = make_matrix(cost, mask, maximize=maximize, may_scale=True)
     n, m = matrix.cost.shape
     row_count, column_count = (m, n) if matrix.transposed else (n, m)
     rows = check_lines(assignment.rows, n, row_count, "row")
     columns = check_lines(assignment.columns, n, column_count, "column")
-    u = matrix.sign * check_duals(assignment.u, row_count, "u")
-    v = matrix.sign * check_duals(assignment.v, column_count, "v")
+    u = check_duals(assignment.u, row_count, "u") / matrix.unit
+    v = check_duals(assignment.v, column_count, "v") / matrix.unit
     if matrix.transposed:
         rows, columns, u, v = columns, rows, v, u
     column_of = np.empty(n, np.int64)
@@ -111,9 +123,36 @@ def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None =
         ("cost", assignment.cost, proof.cost, paid),
         ("dual_bound", assignment.dual_bound, proof.bound, float(np.abs(u).sum() + np.abs(v).sum())),
     ):
-        if not abs(matrix.sign * float(stated) - true) <= rounding * size:
-            raise CertificateError(f"{name} is {float(stated)!r}: it adds up to {matrix.sign * true!r}")
+        if not abs(float(stated) / matrix.unit - true) <= rounding * size:
+            raise CertificateError(f"{name} is {float(stated)!r}: it adds up to {matrix.unit * true!r}")
     return proof
+
+
+def _certify_partial(
+    cost: ArrayLike, assignment: Assignment, mask: ArrayLike | None, unmatched_cost: float, *, maximize: bool
+) -> Proof:
+    """Prove a matching that leaves rows, as one of the whole smaller side of bounded costs."""
+    bounded = partial.bound_costs(cost, mask, unmatched_cost, maximize=maximize)
+    n, m = bounded.shape
+    rows = check_lines(assignment.rows, np.size(assignment.rows), n, "row")
+    columns = check_lines(assignment.columns, rows.size, m, "column")
+    price = partial.check_price(unmatched_cost)
+    paid = bounded[rows, columns]
+    is_dear = paid == price
+    if is_dear.any():
+        i, j = rows[is_dear][0], columns[is_dear][0]
+        raise CertificateError(f"cost[{i}, {j}] is matched, and no better than an unmatched row, or forbidden")
+    total = math.fsum([*paid.tolist(), *[price] * (n - rows.size)])
+    rounding = ROUNDING * (SPARE + n) * (np.abs(paid).sum() + n * abs(price))
+    for name, stated in (("cost", assignment.cost), ("dual_bound", assignment.dual_bound)):
+        if not abs(stated - total) <= rounding + TOLERANCE * abs(total):
+            raise CertificateError(f"{name} is {float(stated)!r}: pairs and unmatched rows add up to {total!r}")
+    whole = partial.completed(assignment, bounded, price)
+    left = bounded[whole.rows[rows.size :], whole.columns[rows.size :]] != price
+    if left.any():
+        i, j = (int(lines[rows.size :][left][0]) for lines in (whole.rows, whole.columns))
+        raise CertificateError(f"row {i} and column {j} are both left, though their pair is better than that")
+    return certify(bounded, whole, maximize=maximize)
 
 
 def prove(matrix: Matrix, u: NDArray[np.float64], v: NDArray[np.float64], column_of: NDArray[np.int64]) -> Proof:
@@ -122,7 +161,7 @@ def prove(matrix: Matrix, u: NDArray[np.float64], v: NDArray[np.float64], column
     u, v = check_duals(u, n, "u"), check_duals(v, m, "v")
     column_of = check_lines(column_of, n, m, "column")
     costs = matched_costs(matrix, column_of)
-    slack = kernels.row_slack(matrix.cost, matrix.mask, v)
+    slack = row_slack(matrix.cost, matrix.mask, v)
     return prove_lines(costs, slack, u, v, column_of, Costs.of(matrix))
 
 
@@ -221,67 +260,148 @@ def check_duals(duals: Any, size: int, name: str) -> NDArray[np.float64]:
     return np.ascontiguousarray(found, np.float64)
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A square instance and its label."""
-
-    name: str  # "uniform, n = 512, instance 3"
-    cost: NDArray[np.float64]  # [n, n]
-    mask: NDArray[np.bool_] | None  # [n, n], True is forbidden
-    u: NDArray[np.float64]  # [n]
-    v: NDArray[np.float64]  # [n]
-    optimum: float
-
-    @cached_property
-    def matrix(self) -> Matrix:
-        """Return the costs as the solver reads them."""
-        return make_matrix(self.cost, self.mask)
-
-    @cached_property
-    def slack(self) -> NDArray[np.float64]:
-        """Return min_j(C_ij - v_j) of each row with the label's v [n]."""
-        return kernels.row_slack(self.matrix.cost, self.matrix.mask, check_duals(self.v, self.cost.shape[1], "v"))
+@compiled
+def mark(column_of, taken):  # type: ignore[no-untyped-def]
+    """Write 1 to taken [m] where a column is matched, else 0; return whether all lines are, each to another one."""
+    m = taken.size
+    for j in range(m):
+        taken[j] = 0
+    for i in range(column_of.size):
+        j = column_of[i]
+        if j < 0 or j >= m or taken[j] != 0:
+            return False
+        taken[j] = 1
+    return True
 
 
-def check_label(problem: Problem) -> None:
-    """Check that the label's duals are feasible and reach its optimum, hence prove it (weak duality)."""
-    n = problem.cost.shape[0]
-    try:
-        u, v = check_duals(problem.u, n, "u"), check_duals(problem.v, n, "v")
-    except CertificateError as error:
-        raise CertificateError(f"{problem.name}: the label's {error}") from error
-    rounding = ROUNDING * (SPARE + n)
-    largest = max(float(np.abs(u).max()), float(np.abs(v).max()))
-    worst = float((problem.slack - u).min())
-    if not worst >= -(TOLERANCE * abs(problem.optimum) / n + rounding * largest):
-        raise CertificateError(f"{problem.name}: the label's duals are not feasible, a reduced cost is {worst:.3g}")
-    bound = math.fsum((math.fsum(u), math.fsum(v)))
-    size = float(np.abs(u).sum() + np.abs(v).sum())
-    if not abs(bound - problem.optimum) <= TOLERANCE * abs(problem.optimum) + rounding * size:
-        raise CertificateError(
-            f"{problem.name}: the label's duals reach {bound!r}, its cost is {problem.optimum!r}: that proves nothing"
-        )
+@compiled
+def judge(costs, slack, u, v, column_of, taken, num_searches):  # type: ignore[no-untyped-def]
+    """Judge a matching and its duals.
 
+    Args:
+        costs: [n], what each line pays, allowed pairs only.
+        slack: [n], min_j(C_ij - v_j) over all allowed entries of each line.
+        u: [n], finite.
+        v: [m], finite, n <= m.
+        column_of: [n], as `mark` has checked it.
+        taken: [m], as `mark` has written it.
+        num_searches: how many may have changed a dual.
 
-def check_assignment(problem: Problem, who: str, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
-    """Check that every row and column is matched once, on allowed entries, as cheaply as the label's duals prove.
-
-    Any order of the rows will do.
+    Returns:
+        A fault, the line and by how much; sums of costs and of duals, of reduced costs, of |costs| and of |duals|.
     """
-    n = problem.cost.shape[0]
-    try:
-        column_of = np.empty(n, np.int64)
-        column_of[check_lines(rows, n, n, "row")] = check_lines(columns, n, n, "column")
-    except CertificateError as error:
-        raise CertificateError(f"{problem.name}: {who} does not match every row and column once: {error}") from error
-    try:
-        costs = matched_costs(problem.matrix, column_of)
-        total = math.fsum(costs)
-        prove_lines(costs, problem.slack, problem.u, problem.v, column_of, Costs.of(problem.matrix))
-    except CertificateError as error:
-        total = math.fsum(problem.cost[rows, columns])
-        raise CertificateError(
-            f"{problem.name}: {who} costs {total!r}, the optimum is {problem.optimum!r}: {error}"
-        ) from error
-    if not abs(total - problem.optimum) <= TOLERANCE * float(np.abs(costs).sum()) + ROUNDING * n * abs(total):
-        raise CertificateError(f"{problem.name}: {who} costs {total!r}, the optimum is {problem.optimum!r}")
+    n, m = u.size, v.size
+    total = paid = bound = size = largest = 0.0
+    for i in range(n):
+        total += costs[i]
+        paid += abs(costs[i])
+        bound += u[i]
+        size += abs(u[i])
+        largest = max(largest, abs(u[i]))
+    for j in range(m):
+        bound += v[j]
+        size += abs(v[j])
+        largest = max(largest, abs(v[j]))
+    of_one = ROUNDING * (SPARE + num_searches) * largest
+    gap = worst = 0.0
+    fault, line = GOOD, -1
+    for i in range(n):
+        limit = TOLERANCE * abs(costs[i]) + of_one
+        over = u[i] - slack[i]
+        reduced = costs[i] - min(u[i], slack[i]) - v[column_of[i]]
+        gap += reduced
+        if over > limit and not (fault == ABOVE_SLACK and over <= worst):
+            fault, line, worst = ABOVE_SLACK, i, over
+        elif not reduced <= limit and fault != ABOVE_SLACK and not reduced <= worst:
+            fault, line, worst = NOT_TIGHT, i, reduced
+    if fault == GOOD and n < m:
+        for j in range(m):
+            if v[j] > of_one and v[j] > worst:
+                fault, line, worst = POSITIVE, j, v[j]
+        for j in range(m):
+            if taken[j] == 0 and fault != POSITIVE:
+                gap += abs(v[j])
+                if abs(v[j]) > of_one and abs(v[j]) > worst:
+                    fault, line, worst = UNMATCHED, j, abs(v[j])
+    return fault, line, worst, total, bound, gap, paid, size
+
+
+@njit
+def is_whole(duals):  # type: ignore[no-untyped-def]
+    """Return whether all duals are whole numbers."""
+    whole = True
+    for value in duals:
+        whole &= np.floor(value) == value
+    return whole
+
+
+@njit(fastmath=ORDERED)
+def least_negated(row, v):  # type: ignore[no-untyped-def]
+    """Return min_j(-row_j - v_j)."""
+    least = np.inf
+    for j in range(v.size):
+        least = lesser(least, -row[j] - v[j])
+    return least
+
+
+@njit(fastmath=ORDERED)
+def least_allowed(row, forbidden, sign, v):  # type: ignore[no-untyped-def]
+    """Return min_j(sign row_j - v_j) over the allowed entries."""
+    least = np.inf
+    for j in range(v.size):
+        least = lesser(least, np.inf if forbidden[j] else sign * row[j] - v[j])
+    return least
+
+
+@njit(fastmath=ORDERED)
+def read_lines(cost, mask, num_rows, num_columns, sign, column_of, v, costs, slack):  # type: ignore[no-untyped-def]
+    """Read a user's matrix once: write what each line of the smaller side pays, and its slack; return if allowed."""
+    if num_rows <= num_columns:
+        for i in range(num_rows):
+            if mask.shape[0] != 0:
+                slack[i] = least_allowed(cost[i], mask[i], sign, v)
+            elif sign < 0.0:
+                slack[i] = least_negated(cost[i], v)
+            else:
+                slack[i] = least_slack(cost[i], v)
+    else:
+        for j in range(num_columns):
+            slack[j] = np.inf
+        for i in range(num_rows):
+            row = cost[i]
+            dual = v[i]
+            if mask.shape[0] == 0:
+                for j in range(num_columns):
+                    slack[j] = lesser(slack[j], sign * row[j] - dual)
+            else:
+                for j in range(num_columns):
+                    slack[j] = lesser(slack[j], np.inf if mask[i, j] else sign * row[j] - dual)
+    allowed = True
+    for k in range(column_of.size):
+        i, j = (k, column_of[k]) if num_rows <= num_columns else (column_of[k], k)
+        allowed &= mask.shape[0] == 0 or mask[i, j] == 0
+        costs[k] = sign * cost[i, j]
+        allowed &= abs(costs[k]) < np.inf
+    return allowed
+
+
+@njit
+def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, numbers):  # type: ignore[no-untyped-def]
+    """Prove a matching of the smaller side on the matrix as it came; return (whether, cost, bound, as a minimum).
+
+    `numbers` is room for 2 n. Where duals are large beside the costs, or costs beside each other, it is not proved: the
+    general solver may look at more than these.
+    """
+    n = u.size
+    costs, slack = numbers[:n], numbers[n : 2 * n]
+    if not mark(column_of, taken):
+        return False, 0.0, 0.0
+    if not read_lines(cost, mask, num_rows, num_columns, sign, column_of, v, costs, slack):
+        return False, 0.0, 0.0
+    fault, _, _, total, bound, gap, paid, size = judge(costs, slack, u, v, column_of, taken, n)
+    good = fault == GOOD
+    is_clear = ROUNDING * size <= PRECISION * paid
+    is_clear &= not 0.0 < level_below(cost, mask, num_rows, num_columns, costs) < np.inf
+    good &= is_clear or (size < EXACT and is_whole(u) and is_whole(v))
+    tolerance = TOLERANCE * paid + ROUNDING * (SPARE + n) * size
+    return good and gap <= tolerance and abs(total - bound) <= tolerance, total, bound

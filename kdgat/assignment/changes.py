@@ -6,9 +6,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import kernels
 from kdgat.assignment.errors import CostError
 from kdgat.assignment.matrix import check_mask, check_type, too_large
+from kdgat.assignment.rows import first_bad_row, no_mask
 
 LARGE_CHANGE = 0.25  # of the lines: from here on a solve from the duals that are known is quicker
 
@@ -32,7 +32,7 @@ def read_block(
     if forbidden is not None:
         block[forbidden] = 0.0
     limit = too_large(max(num_entries, block.size, 1))
-    i = kernels.first_bad_row(block.view(np.int64), kernels.no_mask(), False, np.float64(limit).view(np.int64))
+    i = first_bad_row(block.view(np.int64), no_mask(), False, np.float64(limit).view(np.int64))
     if i < block.shape[0]:
         j = int(np.flatnonzero(~(np.abs(block[i]) < limit))[0])
         raise CostError(

@@ -8,10 +8,9 @@ u_i <= background and v_j <= 0, so they are feasible on the background by themse
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import BITS, EXPONENT, flip, last_unlike, lowest_bit, unlike
-from kdgat.assignment.proof import is_proved
+from kdgat.assignment.certificate import is_proved
+from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
+from kdgat.assignment.search import clear, flip, pop, push, reach, settle
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -23,7 +22,7 @@ from kdgat.assignment.small import (
     pack,
     write_answer,
 )
-from kdgat.base.machine_code import njit
+from kdgat.base.machine_code import compiled, njit
 
 OTHER = INFEASIBLE  # the costs have no background, or too few lines that may share it
 SAMPLE, SHARE = 64, 0.6  # entries looked at to find a background, and how many of them it has to be
@@ -240,19 +239,11 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
                 target = targets[e]
                 value = max(prices[e] - v[target] + offset, here)
                 if value < best and value < distance[target]:
-                    if distance[target] == np.inf:
-                        reached[num_reached] = target
-                        num_reached += 1
-                    distance[target] = value
-                    predecessor[target] = line
+                    num_reached = reach(target, value, line, distance, predecessor, reached, num_reached)
                     if line_of[target] < 0:
                         best, end, rests = value, target, -1
                     else:
-                        position = place[target]
-                        if position < 0:
-                            position = size
-                            size += 1
-                        rise(keys, nodes, place, position, value, target)
+                        size = push(keys, nodes, place, size, value, target)
             looked_at += start[line + 1] - start[line]
             if size == 0 or keys[0] >= best:
                 break
@@ -260,17 +251,9 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
             scanned[num_scanned] = nodes[0]
             num_scanned += 1
             line = line_of[nodes[0]]
-            remove_first(keys, nodes, place, size)
-            size -= 1
-        u[origin] += best
-        for s in range(num_scanned):
-            target = scanned[s]
-            u[line_of[target]] += best - distance[target]
-            v[target] -= best - distance[target]
-        for s in range(size):
-            place[nodes[s]] = -1
-        for s in range(num_reached):
-            distance[reached[s]] = np.inf
+            size = pop(keys, nodes, place, size)
+        settle(best, origin, u, v, line_of, distance, scanned, num_scanned)
+        clear(distance, reached, num_reached, nodes, place, size)
         if rests >= 0:
             end = target_of[rests]
             target_of[rests] = AT_BACKGROUND

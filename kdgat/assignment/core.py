@@ -6,13 +6,14 @@ same heap, for the distance d + beyond[i] - u_i at which an entry outside the li
 list is made anew from the whole row. So every path found is a shortest one of the whole matrix, and most of the matrix
 is read only when the lists are made.
 
-`cost` and `mask` are as in `kdgat.assignment.kernels`.
+`cost` and `mask` are as in `kdgat.assignment.rows`.
 """
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.kernels import BITS, LANES, ORDERED, allowed_row, at_most, flip, fold, last_at_most, lowest_bit
+from kdgat.assignment.rows import BITS, LANES, ORDERED, allowed_row, at_most, fold, last_at_most, lowest_bit
+from kdgat.assignment.search import clear, flip, pop, push, reach, settle
+from kdgat.base.machine_code import compiled
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
@@ -162,48 +163,6 @@ def reduce_rows(  # type: ignore[no-untyped-def]
     return looked_at
 
 
-@compiled
-def rise(keys, nodes, place, position, key, node):  # type: ignore[no-untyped-def]
-    """Move a node of a binary heap up from `position` to where `key` belongs."""
-    while position > 0:
-        parent = (position - 1) >> 1
-        if keys[parent] <= key:
-            break
-        keys[position] = keys[parent]
-        nodes[position] = nodes[parent]
-        place[nodes[position]] = position
-        position = parent
-    keys[position] = key
-    nodes[position] = node
-    place[node] = position
-
-
-@compiled
-def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
-    """Take the first node off a binary heap of `size` nodes."""
-    place[nodes[0]] = -1
-    size -= 1
-    if size == 0:
-        return
-    key, node = keys[size], nodes[size]
-    position = 0
-    while True:
-        child = 2 * position + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= key:
-            break
-        keys[position] = keys[child]
-        nodes[position] = nodes[child]
-        place[nodes[position]] = position
-        position = child
-    keys[position] = key
-    nodes[position] = node
-    place[node] = position
-
-
 @compiled(fastmath=ORDERED)
 def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of, max_looked_at, may_turn):  # type: ignore[no-untyped-def]
     """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
@@ -273,11 +232,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                 j = these[e]
                 value = max(values[e] - v[j] + offset, here)
                 if value < best and value < distance[j]:
-                    if distance[j] == np.inf:
-                        reached[num_reached] = j
-                        num_reached += 1
-                    distance[j] = value
-                    predecessor[j] = i
+                    num_reached = reach(j, value, i, distance, predecessor, reached, num_reached)
                     if row_of[j] < 0:
                         best = value
                         end = j
@@ -285,15 +240,10 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                         ready[num_ready] = j
                         num_ready += 1
                     else:
-                        position = place[j]
-                        if position < 0:
-                            position = size
-                            size += 1
-                        rise(keys, nodes, place, position, value, j)
+                        size = push(keys, nodes, place, size, value, j)
             value = max(beyond[i] + offset, here)
             if level[i] != WHOLE and value < best:
-                rise(keys, nodes, place, size, value, m + i)
-                size += 1
+                size = push(keys, nodes, place, size, value, m + i)
             node = -1
             while node < 0 and best > here:
                 if num_ready > 0:
@@ -303,8 +253,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                     break
                 else:
                     key, first = keys[0], nodes[0]
-                    remove_first(keys, nodes, place, size)
-                    size -= 1
+                    size = pop(keys, nodes, place, size)
                     if first >= m or distance[first] == key:  # it may have been ready before
                         here, node = key, first
             if node < 0:
@@ -348,16 +297,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                 added += count[i]
         if end < 0:
             return origin, searches, looked_at, added, repairs
-        u[origin] += best
-        for k in range(num_scanned):
-            j = scanned[k]
-            u[row_of[j]] += best - distance[j]
-            v[j] -= best - distance[j]
-        for k in range(size):
-            place[nodes[k]] = -1
+        settle(best, origin, u, v, row_of, distance, scanned, num_scanned)
+        clear(distance, reached, num_reached, nodes, place, size)
         for k in range(num_repaired):
             level[repaired[k]] = SHORT
-        for k in range(num_reached):
-            distance[reached[k]] = np.inf
         flip(origin, end, predecessor, column_of, row_of)
     return STUCK_NOWHERE, searches, looked_at, added, repairs

@@ -2,18 +2,26 @@
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import core, kernels, prediction, quick
+from kdgat.assignment import core, dense, partial, quick
 from kdgat.assignment import warm_start as seeds
-from kdgat.assignment.certificate import CertificateError, prove
+from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, TOLERANCE, CertificateError, prove
 from kdgat.assignment.errors import CostError, OptimalityError
-from kdgat.assignment.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
-from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING, TOLERANCE
-from kdgat.assignment.result import Assignment, Counters, PackedAssignment
+from kdgat.assignment.levels import Change, level_below, solve_levels
+from kdgat.assignment.matrix import (
+    Matrix,
+    check_duals,
+    check_mask,
+    check_type,
+    infeasible,
+    make_matrix,
+    without_own_mask,
+)
+from kdgat.assignment.result import COLUMN_MINIMA, Assignment, Counters, PackedAssignment
 from kdgat.assignment.warm_start import Seed
 
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
@@ -42,24 +50,44 @@ def solve(
     mask: ArrayLike | None = None,
     method: Method = "auto",
     maximize: bool = False,
+    unmatched_cost: float | None = None,
 ) -> Assignment:
     """Return the matching of the whole smaller side with the least (largest) total cost, and duals that prove it.
 
-    `cost` [n, m] holds finite numbers; `mask` [n, m] is True where a pair is forbidden (the cost there does not
-    matter). `u` [n] and `v` [m] are a seed: any finite numbers, NaN where unknown, made feasible here. The two sides
-    are weighed apart, because one stale dual spoils what is made of its side (`prediction.py`). Of these, column minima
-    and row minima, the one with the best dual bound is the start: a bad seed costs two passes at most.
+    The seed's two sides are weighed apart, because one stale dual spoils what is made of its side (`warm_start.py`). Of
+    these, column minima and row minima, the one with the best dual bound is the start: a bad seed costs two passes at
+    most.
 
-    Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
-    classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. "auto" solves what is
-    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core", or
-    by whole rows once these would have been quicker. All are exact.
-    Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
+    Args:
+        cost: [n, m], finite numbers; of a scipy.sparse matrix, pairs without a stored entry are forbidden. A masked
+            array brings its mask along. Without an entry, nothing is matched.
+        u: [n], a seed in the unit of the costs: any finite numbers, NaN where unknown, made feasible here. It has no
+            effect on a sparse matrix.
+        v: [m], the seed's duals of the columns.
+        mask: [n, m] bool, True where a pair is forbidden; the cost there does not matter.
+        method: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
+            classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. "auto" solves
+            what is small, or mostly one constant (where given duals are not needed), in one compiled call, and all else
+            by "core", or by whole rows once these would have been quicker. All are exact.
+        maximize: seek the largest total.
+        unmatched_cost: what each row costs that is left without a column, in the unit of the costs. Then any number of
+            rows may be left, a pair that is no cheaper is never matched, and an infinite cost forbids a pair.
+
+    Raises:
+        CostError: for input that cannot be used.
+        InfeasibleError: if no such matching exists; never with `unmatched_cost`.
 
     >>> found = solve([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
     >>> found.columns.tolist(), found.cost
     ([1, 0, 2], 5.0)
+    >>> found = solve([[0.2, 0.9], [0.8, 0.7]], unmatched_cost=0.5)
+    >>> found.rows.tolist(), found.columns.tolist(), found.cost
+    ([0], [0], 0.7)
     """
+    if unmatched_cost is not None and not hasattr(cost, "toarray"):
+        bounded = partial.bound_costs(cost, mask, unmatched_cost, maximize=maximize)
+        found = solve(bounded, u, v, method=method, maximize=maximize)
+        return partial.without_dear_pairs(found, cost, mask, unmatched_cost, maximize=maximize)
     if method == "auto":
         if u is None and v is None:
             packed = quick.attempt(cost, mask, maximize, False)
@@ -72,7 +100,47 @@ def solve(
             return answer
     elif method not in METHODS:
         raise CostError(f"method is {method!r}: {', '.join(METHODS)} are known")
-    return solve_matrix(make_matrix(cost, mask, maximize=maximize), u, v, method)
+    if hasattr(cost, "toarray"):
+        return solve_sparse(cost, u, v, mask, method, maximize=maximize, unmatched_cost=unmatched_cost)
+    cost, mask = without_own_mask(cost, mask)
+    values = check_type(cost)
+    if values.ndim == 2 and values.size == 0:
+        check_mask(mask, values.shape)
+        return without_entries(*values.shape)
+    found = solve_matrix(make_matrix(values, mask, maximize=maximize, may_scale=True), u, v, method)
+    if not all(np.isfinite(part).all() for part in (found.cost, found.dual_bound, found.u, found.v)):
+        make_matrix(values, mask, maximize=maximize)  # names the cost that is too large
+    return found
+
+
+def solve_sparse(
+    cost: Any,
+    u: ArrayLike | None,
+    v: ArrayLike | None,
+    mask: ArrayLike | None,
+    method: Method,
+    *,
+    maximize: bool,
+    unmatched_cost: float | None,
+) -> Assignment:
+    """Return `solve` of a sparse matrix: dense if it is small or nearly full, else from its entries alone."""
+    from kdgat.assignment import entries  # scipy.sparse, and what solves large problems
+
+    if mask is not None:
+        raise CostError("mask is given beside a sparse matrix, which has no entry where a pair is forbidden")
+    check_seed(cost, u, v)
+    if entries.is_better_dense(cost):
+        values, forbidden = entries.make_dense(cost)
+        return solve(values, u, v, mask=forbidden, method=method, maximize=maximize, unmatched_cost=unmatched_cost)
+    if method == "dense":
+        raise CostError("method is 'dense', and cost a large sparse matrix: choose auto, or pass cost.toarray()")
+    return entries.solve_entries(cost, maximize=maximize, unmatched_cost=unmatched_cost)
+
+
+def without_entries(n: int, m: int) -> Assignment:
+    """Return the answer to a problem that lacks rows or columns: nothing is matched, and duals of 0 prove it."""
+    nothing = np.zeros(0, np.int64)
+    return Assignment(nothing, nothing, 0.0, np.zeros(n), np.zeros(m), 0.0, 0.0, Counters(COLUMN_MINIMA, 0, 0, 0))
 
 
 def linear_sum_assignment(
@@ -81,7 +149,18 @@ def linear_sum_assignment(
     """Return rows (ascending) and columns of an optimal matching: a drop-in for scipy's function of this name.
 
     As there, +inf (-inf if maximising) is a forbidden pair, an empty matrix has an empty matching, and NaN or the
-    other infinity is a ValueError.
+    other infinity is a ValueError. docs/scipy.md compares the two, behaviour by behaviour.
+
+    Args:
+        cost_matrix: [n, m], anything that numpy makes an array of real numbers of.
+        maximize: seek the largest total.
+
+    Returns:
+        Two int64 arrays [min(n, m)].
+
+    Raises:
+        CostError: a ValueError, for what is no matrix of numbers; CostTypeError, also a TypeError, for other types.
+        InfeasibleError: a ValueError, if no matching of the whole smaller side is allowed.
 
     >>> rows, columns = linear_sum_assignment([[4.0, 1.0], [2.0, 0.0]])
     >>> columns.tolist()
@@ -92,10 +171,12 @@ def linear_sum_assignment(
         n, m, packed = answer
         k = n if n < m else m
         return packed[:k], packed[k : 2 * k]
-    values = check_type(cost_matrix)
+    cost, mask = without_own_mask(cost_matrix, None)
+    values = check_type(cost)
     if values.ndim == 2 and values.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "auto")
+    matrix = make_matrix(values, mask, maximize=bool(maximize), allow_infinity=True, may_scale=True)
+    found = solve_matrix(matrix, None, None, "auto")
     return found.rows, found.columns
 
 
@@ -124,6 +205,9 @@ def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
         other = search(matrix, untrained, "dense", with_bids=False)
         if other.total <= found.total + PRECISION * np.abs(found.costs).sum():
             seed, found = untrained, other
+    below = level_below(matrix.cost, matrix.mask, *matrix.cost.shape, found.costs)
+    if 0.0 < below < np.inf and not found.is_exact(matrix):
+        found = search_levels(matrix, found, below)
     return proven(matrix, seed, found)
 
 
@@ -147,6 +231,11 @@ class Found:
         """Return the sum of their absolute values."""
         return float(np.abs(self.u).sum() + np.abs(self.v).sum())
 
+    def is_exact(self, matrix: Matrix) -> bool:
+        """Return whether all sums are of whole numbers that are added exactly."""
+        whole = all((duals == np.rint(duals)).all() for duals in (self.u, self.v))
+        return whole and self.size_of_duals < EXACT and matrix.is_integral()
+
 
 def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Found:
     """Match all rows from a seed; raise InfeasibleError if that cannot be done."""
@@ -158,18 +247,18 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
     matches = searches = looked_at = edges = repairs = 0
     state = core.GAVE_UP
     may_turn = method == "auto" and n * m <= CACHED
-    if kernels.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
+    if dense.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
         method = "dense"
-        rows, matches = kernels.match_scarce(*arrays)
+        rows, matches = dense.match_scarce(*arrays)
         if n == m:  # rows that may have almost any column come last
-            state, searches, looked_at = kernels.augment_dense(*arrays, rows)
+            state, searches, looked_at = dense.augment_dense(*arrays, rows)
             if state != core.STUCK_NOWHERE:
                 raise infeasible(matrix)
             state = core.GAVE_UP
     if n < m or method == "dense":
-        matches += kernels.match_tight(*arrays)
+        matches += dense.match_tight(*arrays)
     if n < m:
-        kernels.release_columns(*arrays)
+        dense.release_columns(*arrays)
         matches = int((column_of >= 0).sum())
     if method != "dense":
         columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
@@ -191,12 +280,22 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
             return replace(found, counters=replace(found.counters, scanned_columns=wasted))
         looked_at, edges = looked_at + more, columns.size + added
     if state == core.GAVE_UP:
-        state, some, more = kernels.augment_dense(*arrays, np.arange(n))
+        state, some, more = dense.augment_dense(*arrays, np.arange(n))
         searches, looked_at = searches + some, looked_at + more
     if state != core.STUCK_NOWHERE:
         raise infeasible(matrix)
     counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
     return Found(row_duals, column_duals, column_of.astype(np.int64), matrix.cost[np.arange(n), column_of], counters)
+
+
+def search_levels(matrix: Matrix, found: Found, below: float) -> Found:
+    """Match all rows once more, large costs first; `below` is the largest of the others."""
+
+    def solve_changed(change: Change) -> Assignment:
+        return solve_matrix(Matrix(change(matrix.cost, 0), matrix.mask, False, False), None, None, "auto")
+
+    u, v, column_of = solve_levels(found.costs, below, matrix.cost.shape[1], solve_changed)
+    return Found(u, v, column_of, matrix.cost[np.arange(column_of.size), column_of], found.counters)
 
 
 def lacks_precision(matrix: Matrix, found: Found) -> bool:
@@ -207,8 +306,7 @@ def lacks_precision(matrix: Matrix, found: Found) -> bool:
     rounding = ROUNDING * found.size_of_duals
     if rounding <= PRECISION * np.abs(found.costs).sum():
         return False
-    whole = all((duals == np.rint(duals)).all() for duals in (found.u, found.v))
-    if whole and found.size_of_duals < EXACT and matrix.is_integral():
+    if found.is_exact(matrix):
         return False
     rows, columns = seeds.line_minima(matrix)
     cheapest = np.abs(rows).sum() + np.abs(np.sort(columns)[: rows.size]).sum()
@@ -228,7 +326,7 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
         check_duals(v, n if matrix.transposed else m, "v", may_be_unknown=True),
     )
     row_duals, column_duals = (
-        None if duals is None or np.isnan(duals).all() else settled(matrix, matrix.sign * duals)
+        None if duals is None or np.isnan(duals).all() else settled(matrix, duals / matrix.unit)
         for duals in (reversed(given) if matrix.transposed else given)
     )
     weighed = None
@@ -237,17 +335,17 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
         by_columns = seeds.column_seed(matrix, columns)
         by_rows = seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)
     else:
-        weighed = prediction.weigh(matrix, row_duals, column_duals)
+        weighed = seeds.weigh(matrix, row_duals, column_duals)
         rows, columns, by_columns, by_rows = weighed.rows, weighed.columns, weighed.by_columns, weighed.by_rows
     typical = n * max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
     minimum = max(by_rows, by_columns, key=lambda seed: _certain_bound(seed, typical))
     if weighed is not None:
         bounds = [_certain_bound(seed, typical) for seed, _ in weighed.predictions]
-        chosen = prediction.choose(weighed, minimum, bounds, _certain_bound(minimum, typical))
+        chosen = seeds.choose(weighed, minimum, bounds, _certain_bound(minimum, typical))
         if chosen is not None:
             return chosen
     is_close = by_columns.bound - by_rows.bound <= CROWDED_LOSS * abs(by_columns.bound)
-    if minimum is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, minimum.u, minimum.v):
+    if minimum is by_columns and is_close and dense.is_crowded(matrix.cost, matrix.mask, minimum.u, minimum.v):
         return by_rows
     return minimum
 
@@ -267,7 +365,7 @@ def settled(matrix: Matrix, duals: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     with np.errstate(over="ignore"):
         centred = duals - np.nanmedian(duals)
-    sample = slice(None, None, max(1, matrix.cost.shape[0] // kernels.SAMPLED_ROWS))
+    sample = slice(None, None, max(1, matrix.cost.shape[0] // dense.SAMPLED_ROWS))
     allowed = np.isfinite(matrix.cost[sample])
     if matrix.mask.size:
         allowed &= matrix.mask[sample] == 0
@@ -293,14 +391,16 @@ def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
     if matrix.transposed:
         order = np.argsort(column_of)
         user_rows, user_columns, u, v = column_of[order], rows[order], v, u
-    sign = matrix.sign
+    unit = matrix.unit
+    with np.errstate(over="ignore"):
+        u, v = unit * u, unit * v
     return Assignment(
         user_rows,
         user_columns,
-        sign * proof.cost,
-        sign * u,
-        sign * v,
-        sign * proof.bound,
-        sign * min(seed.bound, proof.bound),  # searches only raise it: what is above is rounding of large duals
+        unit * proof.cost,
+        u,
+        v,
+        unit * proof.bound,
+        unit * min(seed.bound, proof.bound),  # searches only raise it: what is above is rounding of large duals
         found.counters,
     )

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.hdf5 import read_hdf5
 from kdgat.assignment.matrix_market import read_matrix_market
-from kdgat.assignment.orlibrary import read_orlibrary
+from kdgat.assignment.orlibrary import read_text
+from kdgat.assignment.tables import read_table
 from kdgat.base.errors import UserError
-from kdgat.base.files import EncodingError, read_utf8
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 Matrix = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
+ReadRecord = Callable[[Path, int | None], Matrix | None]  # one of several problems; None: the file is of another kind
 
-ReadRecord = Callable[[Path, int | None], Matrix]  # a file with several problems, the number of one
-
-_HDF5_SUFFIXES: Final = (".h5", ".hdf5")
+HDF5_SUFFIXES: Final = (".h5", ".hdf5")
+NPY_MAGIC, ZIP_MAGIC, HDF5_MAGIC = b"\x93NUMPY", b"PK", b"\x89HDF"
+MATLAB_HDF5_AT: Final = 512  # where the HDF5 part of a MATLAB file begins
+SPARSE_NAMES: Final = {"format", "shape", "data"}  # arrays of `scipy.sparse.save_npz`, among others
+MAX_DENSE: Final = 1 << 31  # entries of a sparse matrix that is made dense: 16 GiB
 
 
 def read_cost(
@@ -27,27 +33,63 @@ def read_cost(
 ) -> Matrix:
     """Read a cost matrix, float64 [n, m], and its mask, bool [n, m], True where a pair is forbidden, or None.
 
-    NumPy (.npy, .npz: `key` names the array), Matrix Market (.mtx, .mtx.gz: pairs without an entry are forbidden),
-    comma-separated (.csv), OR-Library (.txt), and HDF5 files with many problems (.h5: `index` names one, `read_record`
-    reads it). +inf forbids a pair in all of them.
+    Formats: NumPy (.npy, .npz), tables of numbers (.csv, .tsv, .txt of `numpy.savetxt`), OR-Library (.txt), Matrix
+    Market (.mtx, .mtx.gz), `scipy.sparse.save_npz` (.npz), HDF5 (.h5) and MATLAB (.mat). +inf forbids a pair in all of
+    them, and so does no entry in a sparse matrix, where a stored 0 is a cost.
+
+    Args:
+        path: a file.
+        index: which problem of a file with several, from 0; only with `read_record`.
+        key: which array of an .npz, .h5 or .mat file; without it the one that is alone, or named `cost`.
+        read_record: reads HDF5 files with several problems, and returns None for others.
 
     Raises:
-        UserError: naming the file, what is wrong, and the fix.
+        UserError: naming the file, what is wrong (rows and columns of text are counted from 1), and the fix.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder) / "costs.csv"
+    ...     _ = path.write_text("4;1,5\\ninf;0\\n")
+    ...     cost, mask = read_cost(path)
+    >>> cost.tolist(), mask.tolist()
+    ([[4.0, 1.5], [0.0, 0.0]], [[False, False], [True, False]])
     """
+    path = Path(path)
+    found = read_matrix(path, index, key, read_record=read_record)
+    if isinstance(found, tuple):
+        return found
+    num_entries = found.shape[0] * found.shape[1]
+    if num_entries > MAX_DENSE:
+        raise UserError(
+            f"{path}: {found.shape[0]} x {found.shape[1]}: as a dense matrix, costs take {num_entries * 8 / 2**30:.0f} "
+            "GiB; give a smaller matrix"
+        )
+    return dense(found)
+
+
+def read_matrix(
+    path: Path | str, index: int | None = None, key: str | None = None, *, read_record: ReadRecord | None = None
+) -> Matrix | csr_array:
+    """Read what `read_cost` does, but leave a sparse matrix [n, m] sparse, without its entries of +inf."""
     path = Path(path)
     if not path.is_file():
         raise UserError(f"{path}: no such file; give {known_formats()}")
     name = path.name.lower()
-    if index is not None and not name.endswith(_HDF5_SUFFIXES):
+    if index is not None and not name.endswith(HDF5_SUFFIXES):
         raise UserError(f"{path}: index {index} names a record of an HDF5 file, this one holds a single matrix")
-    if key is not None and not name.endswith(".npz"):
-        raise UserError(f"{path}: key {key!r} names an array of an .npz file, this one holds a single matrix")
-    if name.endswith(_HDF5_SUFFIXES):
-        if read_record is None:
-            raise UserError(f"{path}: HDF5, which `kdgat lap solve` reads; give a matrix by numpy.save")
-        return read_record(path, index)
+    if key is not None and not name.endswith((".npz", ".mat", *HDF5_SUFFIXES)):
+        raise UserError(f"{path}: key {key!r} names an array of a file with several, this one holds a single matrix")
+    if name.endswith(HDF5_SUFFIXES):
+        record = None if key is not None or read_record is None else read_record(path, index)
+        if record is not None:
+            return record
+        if index is not None:
+            raise UserError(f"{path}: index {index} names a record of kdgat lap generate, and there is none")
+        return _checked(path, *read_hdf5(path, key))
     if name.endswith(".npz"):
         return _checked(path, *_read_npz(path, key))
+    if name.endswith(".mat"):
+        return _checked(path, *_read_mat(path, key))
     for suffixes, read in _READERS.items():
         if name.endswith(suffixes):
             return _checked(path, *read(path))
@@ -56,10 +98,29 @@ def read_cost(
 
 def known_formats() -> str:
     """List the formats in words."""
-    return ".npy, .npz, .mtx, .csv, .txt (OR-Library) or .h5 (kdgat lap generate)"
+    return ".npy, .npz, .mtx, .csv, .tsv, .txt (a table, or OR-Library), .mat or .h5"
+
+
+def dense(matrix: csr_array) -> Matrix:
+    """Return costs and mask of a sparse matrix: where it has no entry, a pair is forbidden."""
+    entries = matrix.tocoo()
+    cost, mask = np.zeros(matrix.shape), np.ones(matrix.shape, bool)
+    cost[entries.row, entries.col] = entries.data
+    mask[entries.row, entries.col] = False
+    return cost, mask if mask.any() else None
+
+
+def _begins_with(path: Path, magic: bytes, at: int = 0) -> bool:
+    with path.open("rb") as file:
+        file.seek(at)
+        return file.read(len(magic)) == magic
 
 
 def _read_npy(path: Path) -> tuple[Any, None]:
+    if _begins_with(path, ZIP_MAGIC):
+        raise UserError(f"{path}: holds several arrays, as numpy.savez writes them: rename it to .npz")
+    if not _begins_with(path, NPY_MAGIC):
+        raise UserError(f"{path}: not a NumPy array file; write it with numpy.save, or name it after what it is")
     try:
         return np.load(path, allow_pickle=False), None
     except Exception as error:  # numpy parses the header as Python: SyntaxError, tokenize.TokenError, MemoryError
@@ -69,9 +130,13 @@ def _read_npy(path: Path) -> tuple[Any, None]:
 
 
 def _read_npz(path: Path, key: str | None) -> tuple[Any, Any]:
+    if _begins_with(path, NPY_MAGIC):
+        raise UserError(f"{path}: not an .npz file, but a single array, as numpy.save writes it: rename it to .npy")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             names = list(arrays)
+            if key is None and set(names) >= SPARSE_NAMES:
+                return _read_sparse(path), None
             chosen = key if key is not None else "cost" if "cost" in names else names[0] if len(names) == 1 else None
             if chosen is None or chosen not in names:
                 wanted = "no array is chosen" if key is None else f"there is no array {key!r}"
@@ -85,46 +150,99 @@ def _read_npz(path: Path, key: str | None) -> tuple[Any, Any]:
         ) from error
 
 
-def _reason(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__
+def _read_sparse(path: Path) -> Any:
+    from scipy.sparse import load_npz  # SciPy is not needed to train
+
+    found = load_npz(path)
+    if found.format == "bsr":  # its blocks hold zeros that nobody has stored
+        found.eliminate_zeros()
+    return found.tocsr()
 
 
-def _read_csv(path: Path) -> tuple[Any, None]:
+def _read_mat(path: Path, key: str | None) -> tuple[Any, Any]:
+    if _begins_with(path, HDF5_MAGIC, MATLAB_HDF5_AT) or _begins_with(path, HDF5_MAGIC):
+        return read_hdf5(path, key)
+    from scipy.io import loadmat
+
     try:
-        text = read_utf8(path)
-        if not text.strip():
-            raise UserError(f"{path}: empty; give rows of numbers with commas between")
-        return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2, dtype=np.float64), None
-    except UserError:
-        raise
-    except EncodingError as error:
-        raise UserError(str(error)) from error
-    except ValueError as error:
-        text = str(error).split("\n")[0].split(";")[0].rstrip(".")
-        raise UserError(f"{path}: {text}; give rows of numbers with commas between, and no heading") from error
+        found = {name: value for name, value in loadmat(path).items() if _is_numeric(name, value)}
+    except Exception as error:  # of a damaged file, nearly anything
+        raise UserError(f"{path}: not a MATLAB file, or damaged ({_reason(error)}); write it with save") from error
+    chosen = key if key is not None else "cost" if "cost" in found else next(iter(found)) if len(found) == 1 else None
+    if chosen not in found:
+        wanted = "no variable is chosen" if key is None else f"there is no matrix {key!r}"
+        names = ", ".join(f"{name} {value.shape}" for name, value in found.items())
+        raise UserError(f"{path}: {wanted}: give --key and one of {names or 'none'}")
+    return found[chosen], found["mask"].astype(bool) if chosen == "cost" and "mask" in found else None
 
 
-def _checked(path: Path, values: Any, mask: Any) -> Matrix:
+def _is_numeric(name: str, value: Any) -> bool:
+    return not name.startswith("__") and getattr(value, "ndim", 0) == 2 and value.dtype.kind in "buif"
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())[:200] or type(error).__name__
+    return "it holds Python objects" if "allow_pickle" in text else text
+
+
+def _checked(path: Path, values: Any, mask: Any = None) -> Matrix | csr_array:
+    """Return costs whose +inf is moved to the mask; UserError for what is no cost."""
+    if hasattr(values, "tocsr"):
+        return _checked_sparse(path, values)
     array = np.asarray(values)
     if array.dtype.kind not in "buif":
         raise UserError(f"{path}: holds {array.dtype}, expected real numbers")
     if array.ndim != 2:
         raise UserError(f"{path}: holds {array.ndim} dimensions {array.shape}, expected rows and columns")
-    cost = array.astype(np.float64)
+    with np.errstate(over="ignore"):
+        cost = array.astype(np.float64)
     forbidden = np.isposinf(cost)
+    if array.dtype.itemsize > cost.dtype.itemsize and (np.isinf(cost) & np.isfinite(array)).any():
+        i, j = np.argwhere(np.isinf(cost) & np.isfinite(array))[0]
+        raise UserError(f"{path}: cost[{i}, {j}] is {array[i, j]!s}, beyond numbers of 64 bits: scale the costs")
     if mask is not None:
         if np.shape(mask) != cost.shape or np.asarray(mask).dtype != bool:
             raise UserError(f"{path}: mask is {np.asarray(mask).dtype} {np.shape(mask)}, expected bool {cost.shape}")
         forbidden |= mask
     if not forbidden.any():
+        _check_allowed(path, cost)
         return cost, None
     cost[forbidden] = 0.0
+    _check_allowed(path, cost)
     return cost, forbidden
 
 
-_READERS: Final[dict[tuple[str, ...], Callable[[Path], tuple[Any, Any]]]] = {
+def _check_allowed(path: Path, cost: NDArray[np.float64]) -> None:
+    if not np.isfinite(cost.sum()):
+        for i, j in np.argwhere(~np.isfinite(cost))[:1]:
+            raise UserError(
+                f"{path}: cost[{i}, {j}] is {cost[i, j]}, counted from 0: write a number there, or inf if the pair is "
+                "forbidden"
+            )
+
+
+def _checked_sparse(path: Path, values: Any) -> csr_array:
+    from scipy.sparse import csr_array
+
+    if values.dtype.kind not in "buif":
+        raise UserError(f"{path}: holds {values.dtype}, expected real numbers")
+    matrix = csr_array(values).astype(np.float64)
+    matrix.sum_duplicates()
+    is_wrong = np.isnan(matrix.data) | np.isneginf(matrix.data)
+    if is_wrong.any():
+        entries, place = matrix.tocoo(), int(np.flatnonzero(is_wrong)[0])
+        i, j = entries.row[place], entries.col[place]
+        raise UserError(f"{path}: cost[{i}, {j}] is {matrix.data[place]}, counted from 0: leave out what is forbidden")
+    if np.isposinf(matrix.data).any():
+        entries = matrix.tocoo()
+        kept = entries.data < np.inf
+        matrix = csr_array((entries.data[kept], (entries.row[kept], entries.col[kept])), shape=matrix.shape)
+    return matrix
+
+
+_READERS: Final[dict[tuple[str, ...], Callable[[Path], tuple[Any, ...]]]] = {
     (".npy",): _read_npy,
-    (".mtx", ".mtx.gz"): read_matrix_market,
-    (".csv",): _read_csv,
-    (".txt",): read_orlibrary,
+    (".mtx", ".mtx.gz"): lambda path: (read_matrix_market(path),),
+    (".csv", ".tsv"): lambda path: (read_table(path),),
+    (".txt",): read_text,
 }

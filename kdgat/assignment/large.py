@@ -13,13 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import padded
 from kdgat.assignment import sparse as listed
-from kdgat.assignment.blocks import BlockCosts
 from kdgat.assignment.certificate import CertificateError, Costs, Proof, check_lines, prove_lines
+from kdgat.assignment.core import candidates
 from kdgat.assignment.errors import CostError, InfeasibleError, OptimalityError
-from kdgat.assignment.matrix import check_type
+from kdgat.assignment.levels import Change, are_apart, level_below, solve_levels
+from kdgat.assignment.matrix import check_type, too_large
 from kdgat.assignment.points import METRICS, PointCosts
 from kdgat.assignment.result import Assignment, Counters
+from kdgat.assignment.rows import LANES, first_bad_row, no_mask, row_slack
 from kdgat.assignment.warm_start import ROW_MINIMA
+from kdgat.base.machine_code import compiled
 
 Values = NDArray[np.float64]
 
@@ -29,6 +32,8 @@ FIRST_STEP, STEPS = 0.25, 7  # of the auction; the first relative to the mean sp
 SHRINKING = 0.2  # of each step
 BIDS = 40  # per row and step at most: what is left is for the searches
 AUCTION = "auction"  # what counters call duals of an auction
+BLOCK_ENTRIES = 1 << 21  # of a block in float64: 16 MB
+ENTRIES_PER_GROUP = 5  # of a list: a list of k holds the entries below the largest of k / 5 minima
 
 
 class RowCosts(Protocol):
@@ -47,6 +52,93 @@ class RowCosts(Protocol):
 
     def check(self, v: Values, column_of: NDArray[np.int64]) -> tuple[Values, Values]:
         """Return min_j(C_ij - v_j) of every row and its matched cost [n], from every entry."""
+
+
+@compiled
+def block_candidates(block, v, groups, capacity, columns, costs, count, beyond):  # type: ignore[no-untyped-def]
+    """Write the entries with small C_ij - v_j of each row of a block to a row of `columns` and `costs`."""
+    m = v.size
+    slack, lane = np.empty(m), np.empty(max(m, LANES))
+    for r in range(block.shape[0]):
+        count[r], beyond[r] = candidates(block[r], v, slack, lane, r * 7 % m, groups, capacity, columns[r], costs[r], 0)
+
+
+class BlockCosts:
+    """Costs [n, m], n <= m, of which `rows(start, stop)` returns [stop - start, m]; +inf is a forbidden pair."""
+
+    def __init__(self, rows: Callable[[int, int], ArrayLike], shape: tuple[int, int]) -> None:
+        """Take a function; nothing is read yet."""
+        n, m = shape
+        if not 0 < n <= m:
+            raise CostError(
+                f"shape is {shape}: no more rows than columns are needed; give blocks of the transposed costs"
+            )
+        self.rows, self.shape = rows, (n, m)
+        self.block_rows = max(1, BLOCK_ENTRIES // m)
+        self.limit = too_large(n * m)
+
+    def read(self, start: int, stop: int) -> Values:
+        """Return a block; CostError if it cannot be used."""
+        block = np.require(check_type(self.rows(start, stop)), np.float64, ["C", "A", "W"])
+        if block.shape != (stop - start, self.shape[1]):
+            raise CostError(f"rows({start}, {stop}) has shape {block.shape}: {(stop - start, self.shape[1])} is needed")
+        row = first_bad_row(block.view(np.int64), no_mask(), True, np.float64(self.limit).view(np.int64))
+        if row < block.shape[0]:
+            j = int(np.flatnonzero(~((np.abs(block[row]) < self.limit) | (block[row] == np.inf)))[0])
+            raise CostError(
+                f"cost[{start + row}, {j}] is {block[row, j]}: costs and sums of them have to be finite; "
+                "+inf forbids a pair"
+            )
+        return block
+
+    def refresh(self, v: Values) -> None:
+        """Nothing is known but the costs."""
+
+    def nearest(self, rows: NDArray[np.int64], v: Values, size: int) -> tuple[NDArray, ...]:  # type: ignore[type-arg]
+        """Return columns and costs [r, size] of entries with small C_ij - v_j, how many, and the bound on others."""
+        found = (
+            np.zeros((rows.size, size), np.int32),
+            np.zeros((rows.size, size)),
+            np.empty(rows.size, np.int64),
+            np.empty(rows.size),
+        )
+        groups = 1 << int(np.log2(max(1, size // ENTRIES_PER_GROUP)))
+        begin = 0
+        while begin < rows.size:
+            end = begin + 1
+            while end < rows.size and rows[end] == rows[end - 1] + 1 and end - begin < self.block_rows:
+                end += 1
+            block = self.read(int(rows[begin]), int(rows[end - 1]) + 1)
+            block_candidates(block, v, min(groups, LANES), size, *(part[begin:end] for part in found))
+            begin = end
+        return found
+
+    def row(self, i: int, out: Values) -> None:
+        """Write all costs of a row to `out` [m]."""
+        out[:] = self.read(i, i + 1)[0]
+
+    def check(self, v: Values, column_of: NDArray[np.int64]) -> tuple[Values, Values]:
+        """Return min_j(C_ij - v_j) of every row and its matched cost [n], from every entry."""
+        n = self.shape[0]
+        slack, paid = np.empty(n), np.empty(n)
+        for start in range(0, n, self.block_rows):
+            stop = min(start + self.block_rows, n)
+            block = self.read(start, stop)
+            slack[start:stop] = row_slack(block, no_mask(), v)
+            paid[start:stop] = block[np.arange(stop - start), column_of[start:stop]]
+        return slack, paid
+
+    def level_below(self, paid: Values) -> float:
+        """Return the largest cost beside which those that are paid hide it; 0 if there is none, or some lie between."""
+        largest = 0.0
+        for start in range(0, self.shape[0], self.block_rows):
+            block = self.read(start, min(start + self.block_rows, self.shape[0]))
+            largest = max(largest, level_below(block, no_mask(), *block.shape, paid))
+        return largest if largest < np.inf else 0.0
+
+    def solve_changed(self, change: Change) -> Assignment:
+        """Solve these costs after a change of each block."""
+        return solve_rows(BlockCosts(lambda start, stop: change(self.read(start, stop), start), self.shape))
 
 
 def solve_points(a: ArrayLike, b: ArrayLike, metric: str = "euclidean") -> Assignment:
@@ -132,6 +224,11 @@ def solve_rows(costs: RowCosts, *, swapped: bool = False) -> Assignment:
             raise OptimalityError(
                 f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the problem"
             ) from error
+    if isinstance(costs, BlockCosts) and are_apart(solver.paid):
+        below = costs.level_below(solver.paid)
+        if below > 0.0:
+            solver.u, solver.v, solver.column_of[:] = solve_levels(solver.paid, below, m, costs.solve_changed)
+            proof = solver.prove()
     u, v, column_of = solver.u, solver.v, solver.column_of.astype(np.int64)
     state = solver.arrays[0]
     counters = Counters(
@@ -177,6 +274,7 @@ class _Search:
         self.wide_of = np.full(n, -1)
         self.wide_columns, self.wide_costs = np.zeros((1, WIDE), np.int32), np.zeros((1, WIDE))
         self.repairs, self.has_bid = 0, False
+        self.paid = np.zeros(n)  # by each row, once it is proved
         self.arrays = listed.search_arrays(n, m)
 
     @property
@@ -196,6 +294,9 @@ class _Search:
         least = np.empty(n)
         padded.row_slacks(self.v, self.rows, *self.lists, least)
         spread = (self.beyond - least)[np.isfinite(self.beyond)]
+        if not spread.size and n > SHORT:  # a sparse matrix: lists hold all that there is
+            is_listed = np.arange(self.list_costs.shape[1]) < self.count[:, None]
+            spread = np.where(is_listed, self.list_costs, -np.inf).max(axis=1) - least
         step = FIRST_STEP * float(spread.mean()) if spread.size else 0.0
         queue, state = np.empty(n, np.int64), np.zeros(3, np.int64)
         asking = np.empty(ASKED_TOGETHER, np.int64)
@@ -275,8 +376,8 @@ class _Search:
         """Read all costs once more and prove the matching; CertificateError if that cannot be done."""
         column_of = self.column_of.astype(np.int64)
         check_lines(column_of, *self.costs.shape, "column")
-        slack, paid = self.costs.check(self.v, column_of)
-        return prove_lines(paid, slack, self.u, self.v, column_of, Costs(self.cheapest, lambda: False))
+        slack, self.paid = self.costs.check(self.v, column_of)
+        return prove_lines(self.paid, slack, self.u, self.v, column_of, Costs(self.cheapest, lambda: False))
 
     def cheapest(self) -> float:
         """Return the sum of the sizes of the cheapest entries of all rows."""

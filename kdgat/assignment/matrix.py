@@ -1,21 +1,25 @@
 """A cost matrix as the kernels want it: checked, no more rows than columns, to be minimised."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import kernels
+from kdgat.assignment import bipartite
 from kdgat.assignment.errors import CostError, CostTypeError, InfeasibleError
+from kdgat.assignment.rows import first_bad_row, is_integral, no_mask
 
 NUMBERS_SHOWN = 10
 FORBID = {  # what to do about an infinity, whether one of them forbids or not
     False: "say mask[i, j] = True for pairs that are forbidden",
     True: "a pair is forbidden by +inf if costs are minimised, by -inf if they are maximised",
 }
-FINITE_EXPONENT = 1024 - 8  # of the sum of all entries: duals, which sum some costs each, are summed in turn
+SPARE_EXPONENT = 8
+FINITE_EXPONENT = (
+    1024 - SPARE_EXPONENT
+)  # of the sum of all entries: duals, which sum some costs each, are summed in turn
 
 
 @dataclass(frozen=True)
@@ -26,11 +30,17 @@ class Matrix:
     mask: NDArray[np.uint8]  # [n, m], 1 is forbidden; or [0, 0]
     transposed: bool
     negated: bool
+    exponent: int = 0  # the user's costs are so many times larger, as a power of two
 
     @property
     def sign(self) -> float:
         """Return what turns a cost of this matrix into one of the user's."""
         return -1.0 if self.negated else 1.0
+
+    @property
+    def unit(self) -> float:
+        """Return the user's number that is 1 here."""
+        return self.sign * 2.0**self.exponent
 
     def allowed(self) -> NDArray[np.bool_]:
         """Return which entries may be matched [n, m]."""
@@ -39,7 +49,7 @@ class Matrix:
 
     def is_integral(self) -> bool:
         """Return whether all allowed entries are whole numbers; the first row that is not ends the pass."""
-        return bool(kernels.is_integral(self.cost, self.mask))
+        return bool(is_integral(self.cost, self.mask))
 
     def name(self, i: int, j: int) -> str:
         """Name an entry as the user counts them."""
@@ -47,15 +57,22 @@ class Matrix:
 
 
 def make_matrix(
-    cost: ArrayLike, mask: ArrayLike | None = None, *, maximize: bool = False, allow_infinity: bool = False
+    cost: ArrayLike,
+    mask: ArrayLike | None = None,
+    *,
+    maximize: bool = False,
+    allow_infinity: bool = False,
+    may_scale: bool = False,
 ) -> Matrix:
     """Check a cost matrix and its mask; copy only what has to be converted.
 
-    `allow_infinity`: an entry that is +inf (-inf if maximising) is forbidden, as in scipy. Raise CostError.
+    `allow_infinity`: an entry that is +inf (-inf if maximising) is forbidden, as in scipy. `may_scale`: costs whose
+    sums could overflow are divided by a power of two, which `exponent` keeps. A masked array brings its own mask along.
+    Raise CostError.
     """
+    cost, mask = without_own_mask(cost, mask)
     values = check_type(cost)
-    if values.ndim != 2:
-        raise CostError(f"cost has shape {values.shape}: a matrix [rows, columns] is needed")
+    check_shape(values)
     if values.size == 0:
         raise CostError(f"cost has shape {values.shape}: it has no entry, so there is nothing to assign")
     forbidden = check_mask(mask, values.shape)
@@ -68,33 +85,72 @@ def make_matrix(
         np.negative(values, out=work, dtype=np.float64)
     else:
         work = writable(np.require(values, np.float64, ["C", "A"]))
-    blocked = (
-        kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
-    )
+    blocked = no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
     matrix = Matrix(work, blocked, transposed, maximize)
+    if may_scale and is_scaled_down(matrix, allow_infinity):
+        exponent = SPARE_EXPONENT + math.ceil(math.log2(work.size))
+        matrix = replace(matrix, cost=np.ldexp(work, -exponent), exponent=exponent)
     check_numbers(matrix, allow_infinity)
     return matrix
 
 
+def check_shape(values: NDArray[Any]) -> None:
+    """Raise CostError if costs are no matrix."""
+    if values.ndim != 2:
+        raise CostError(
+            f"expected a matrix (2-D array), got a {values.ndim} array: cost has shape {values.shape}, "
+            "[rows, columns] is needed"
+        )
+
+
 def check_type(cost: ArrayLike) -> NDArray[Any]:
-    """Return costs as an array of real numbers that float64 takes; whole numbers beyond 64 bits are rounded to it."""
+    """Return costs as an array of real numbers that float64 takes.
+
+    Lists are converted as scipy converts them: whole numbers beyond 64 bits, Decimal, Fraction and numbers in strings
+    are rounded to float64, None is NaN. CostError for what is no array of numbers, CostTypeError for other types.
+    """
     if hasattr(cost, "toarray"):
-        raise CostError("cost is a sparse matrix: pass cost.toarray(), and as mask where no entry is stored")
-    values = np.asarray(cost)
-    if (
-        values is not cost
-        and values.dtype == object
-        and all(type(entry) in (int, float, bool) for entry in values.flat)
-    ):
-        try:
-            return values.astype(np.float64)
-        except OverflowError as error:
-            raise CostError("cost holds a whole number beyond 1e308: scale the matrix") from error
+        raise CostError(
+            "cost is sparse, expected a matrix (2-D array): `solve` takes it, else pass cost.toarray(), and as mask "
+            "where no entry is stored"
+        )
+    if isinstance(cost, np.ma.MaskedArray):
+        raise CostError("cost is a masked array: pass cost.data, and np.ma.getmaskarray(cost) as the mask")
+    try:
+        values = np.asarray(cost)
+    except ValueError as error:
+        raise CostError(f"cost is no matrix: {error}") from error
+    if values is not cost and values.dtype.kind in "OU":
+        return _converted(values)
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > np.dtype(np.float64).itemsize:
         raise CostTypeError(
-            f"cost has dtype {values.dtype}: real numbers of up to 64 bits are needed; convert with cost.astype(float)"
+            f"Cannot cast array data from {values.dtype!r} to dtype('float64'): cost has dtype {values.dtype}, real "
+            "numbers of up to 64 bits are needed; convert with cost.astype(float)"
         )
     return values
+
+
+def _converted(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return Python's objects as numbers; CostError, CostTypeError."""
+    try:
+        return values.astype(np.float64)
+    except OverflowError as error:
+        raise CostError("cost holds a whole number beyond 1e308: scale the matrix") from error
+    except TypeError as error:
+        raise CostTypeError(f"cost has dtype {values.dtype}: {error}") from error
+    except ValueError as error:
+        raise CostError(f"cost holds what is no number: {error}") from error
+
+
+def without_own_mask(cost: ArrayLike, mask: ArrayLike | None) -> tuple[ArrayLike, ArrayLike | None]:
+    """Return the data of a masked array, and a mask that forbids what either of the masks does."""
+    if not isinstance(cost, np.ma.MaskedArray):
+        return cost, mask
+    own = np.ma.getmaskarray(cost)
+    forbidden = check_mask(mask, own.shape)
+    if forbidden is None:
+        return cost.data, own if own.any() else None
+    return cost.data, own | forbidden
 
 
 def writable(values: NDArray[Any]) -> NDArray[Any]:
@@ -133,11 +189,19 @@ def too_large(entries: int) -> float:
     return 2.0 ** (FINITE_EXPONENT - math.ceil(math.log2(entries)))
 
 
+def is_scaled_down(matrix: Matrix, allow_infinity: bool) -> bool:
+    """Return whether costs are finite, but so large that sums of them could overflow."""
+    rows = matrix.cost.view(np.int64)
+    limits = (np.float64(limit).view(np.int64) for limit in (too_large(matrix.cost.size), np.inf))
+    first, infinite = (first_bad_row(rows, matrix.mask, allow_infinity, limit) for limit in limits)
+    return bool(first < infinite == matrix.cost.shape[0])
+
+
 def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     """Raise CostError for the first allowed entry that is not a finite number."""
     cost, mask = matrix.cost, matrix.mask
     limit = too_large(cost.size)
-    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
+    row = first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
     if row == cost.shape[0]:
         return
     bad = ~(np.abs(cost[row]) < limit)
@@ -155,7 +219,10 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
             "or more could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
         )
     fix = "replace it by a number" if np.isnan(value) else FORBID[allow_infinity]
-    raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
+    raise CostError(
+        f"{matrix.name(row, column)} is {value}: matrix contains invalid numeric entries; every allowed cost has to be "
+        f"finite; {fix}"
+    )
 
 
 def check_duals(
@@ -179,34 +246,29 @@ def check_duals(
 
 
 def infeasible(matrix: Matrix) -> InfeasibleError:
-    """State why no matching of the whole smaller side exists: how many can be matched, and which lines compete.
+    """State why no matching of the whole smaller side exists: how many can be matched, and which lines compete."""
+    start, columns = bipartite.edges_of(matrix.allowed())
+    return infeasible_edges(start, columns, matrix.cost.shape[1], transposed=matrix.transposed)
+
+
+def infeasible_edges(
+    start: NDArray[np.int64], columns: NDArray[np.int32], num_columns: int, *, transposed: bool
+) -> InfeasibleError:
+    """State the same of allowed entries that are listed by rows, of which there are no more than columns.
 
     By a largest matching (Hopcroft and Karp) and the lines that alternating paths from an unmatched one reach (Hall).
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
-    allowed = matrix.allowed()
-    column_of = maximum_bipartite_matching(csr_array(allowed), perm_type="column")
+    column_of, row_of = bipartite.largest_matching(start, columns, num_columns)
     matched = int((column_of >= 0).sum())
-    row_of = np.full(allowed.shape[1], -1)
-    row_of[column_of[column_of >= 0]] = np.flatnonzero(column_of >= 0)
-    rows = np.zeros(allowed.shape[0], bool)
-    columns = np.zeros(allowed.shape[1], bool)
-    fresh = np.flatnonzero(column_of < 0)[:1]
-    while fresh.size:
-        rows[fresh] = True
-        reached = allowed[fresh].any(axis=0) & ~columns
-        columns |= reached
-        fresh = row_of[reached]
-    lines, others = ("column", "row") if matrix.transposed else ("row", "column")
-    few, many = np.flatnonzero(columns).tolist(), np.flatnonzero(rows).tolist()
+    reached = bipartite.competing(start, columns, row_of, int(np.flatnonzero(column_of < 0)[0]))
+    many, few = (np.flatnonzero(lines).tolist() for lines in reached)
+    lines, others = ("column", "row") if transposed else ("row", "column")
     message = (
-        f"no matching of all {allowed.shape[0]} {lines}s over the allowed entries: at most {matched} can be matched; "
-        f"{_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed {_allowed(others, few, len(many))}; "
-        "allow more of their entries, or leave them out"
+        f"cost matrix is infeasible: no matching of all {column_of.size} {lines}s over the allowed entries: at most "
+        f"{matched} can be matched; {_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed "
+        f"{_allowed(others, few, len(many))}; allow more of their entries, or leave them out"
     )
-    return InfeasibleError(message, matched, *((few, many) if matrix.transposed else (many, few)))
+    return InfeasibleError(message, matched, *((few, many) if transposed else (many, few)))
 
 
 def _named(line: str, numbers: list[int]) -> str:

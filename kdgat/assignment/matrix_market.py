@@ -9,22 +9,25 @@ from __future__ import annotations
 import gzip
 import warnings
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.tables import checked_number
 from kdgat.base.errors import UserError
 
-MAX_ENTRIES: Final = 1 << 31  # of a matrix that is sparse in its file: 16 GiB as costs
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+MAX_ENTRIES: Final = 1 << 31  # of a matrix that is dense in its file: 16 GiB as costs
+MAX_LINES: Final = 1 << 24  # rows or columns of a sparse one
 _FIELDS: Final = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}  # numbers behind a place
 _SYMMETRIES: Final = {"general": 0, "symmetric": 1, "hermitian": 1, "skew-symmetric": -1}  # sign of the mirror image
 
-Found = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
 
-
-def read_matrix_market(path: Path) -> Found:
-    """Read a matrix [n, m] and, of a sparse one, its mask [n, m], True where there is no entry.
+def read_matrix_market(path: Path) -> NDArray[np.float64] | csr_array:
+    """Read a matrix [n, m], dense or sparse as it is in the file: what has no entry is forbidden, a stored 0 is a cost.
 
     Raises:
         UserError: if the file is none, is damaged, or holds complex numbers.
@@ -37,13 +40,17 @@ def read_matrix_market(path: Path) -> Found:
         raise UserError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
     if field not in _FIELDS or symmetry not in _SYMMETRIES:
         raise UserError(f"{path}: holds {field} {symmetry} numbers, expected real ones")
-    if num_rows * num_columns > MAX_ENTRIES:
+    if layout == "array" and num_rows * num_columns > MAX_ENTRIES:
         raise UserError(
             f"{path}: {num_rows} x {num_columns}: costs of that size take {num_rows * num_columns * 8 / 2**30:.0f} "
-            "GiB, and all are kept in memory; give a smaller matrix"
+            "GiB, and all are kept in memory; give a smaller matrix, or a sparse one"
         )
+    if max(num_rows, num_columns) > MAX_LINES:
+        raise UserError(f"{path}: {num_rows} x {num_columns}: up to {MAX_LINES} rows and columns can be read")
     try:
         numbers = _read_numbers(path)
+    except UserError:
+        raise
     except (ValueError, OSError, EOFError) as error:
         raise UserError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
     sign = _SYMMETRIES[symmetry]
@@ -52,7 +59,7 @@ def read_matrix_market(path: Path) -> Found:
             f"{path}: is {symmetry} with {num_rows} x {num_columns} entries: rows and columns must be as many"
         )
     if layout == "array":
-        return _dense(path, numbers, num_rows, num_columns, sign), None
+        return _dense(path, numbers, num_rows, num_columns, sign)
     return _sparse(path, numbers, (num_rows, num_columns), num_entries, 2 + _FIELDS[field], sign)
 
 
@@ -72,9 +79,13 @@ def _read_numbers(path: Path) -> NDArray[np.float64]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", DeprecationWarning)  # something is left that is no number
         try:
-            return np.fromstring(rest, dtype=np.float64, sep=" ")
+            numbers = np.fromstring(rest, dtype=np.float64, sep=" ")
         except DeprecationWarning:
             raise ValueError("an entry is no number") from None
+    if np.isinf(numbers).any():
+        for word, value in zip(rest.split(), numbers.tolist(), strict=False):
+            checked_number(f"{path}: an entry", word, value)
+    return numbers
 
 
 def _dense(path: Path, numbers: NDArray[np.float64], num_rows: int, num_columns: int, sign: int) -> NDArray[np.float64]:
@@ -95,8 +106,10 @@ def _dense(path: Path, numbers: NDArray[np.float64], num_rows: int, num_columns:
 
 def _sparse(
     path: Path, numbers: NDArray[np.float64], shape: tuple[int, int], num_entries: int, width: int, sign: int
-) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-    """Return costs, 1 where a pattern has an entry, and the mask of what has none."""
+) -> csr_array:
+    """Return the entries, 1 where a pattern has one; those of +inf are forbidden, and left out."""
+    from scipy.sparse import csr_array
+
     if len(numbers) != num_entries * width:
         raise UserError(
             f"{path}: holds {len(numbers)} numbers for {num_entries} entries of {width}: the file may be cut off"
@@ -111,13 +124,15 @@ def _sparse(
         is_mirrored = rows != columns
         rows, columns = np.append(rows, columns[is_mirrored]), np.append(columns, rows[is_mirrored])
         values = np.append(values, sign * values[is_mirrored])
-    cost, mask = np.zeros(shape), np.ones(shape, dtype=bool)
-    cost[rows, columns] = values
-    mask[rows, columns] = False
-    if (~mask).sum() < len(values):
-        _, first, counts = np.unique(rows * shape[1] + columns, return_index=True, return_counts=True)
-        twice = first[counts > 1][0]
-        raise UserError(
-            f"{path}: the entry of row {rows[twice] + 1} and column {columns[twice] + 1} is given twice; keep one"
-        )
-    return cost, mask
+    order = np.lexsort((columns, rows))
+    rows, columns, values = rows[order], columns[order], values[order]
+    twice = np.flatnonzero((rows[1:] == rows[:-1]) & (columns[1:] == columns[:-1]))
+    if twice.size:
+        row, column = rows[twice[0]] + 1, columns[twice[0]] + 1
+        raise UserError(f"{path}: the entry of row {row} and column {column} is given twice; keep one")
+    wrong = np.flatnonzero(np.isnan(values) | np.isneginf(values))
+    if wrong.size:
+        row, column, value = rows[wrong[0]] + 1, columns[wrong[0]] + 1, values[wrong[0]]
+        raise UserError(f"{path}: the entry of row {row} and column {column} is {value}: leave out what is forbidden")
+    allowed = values < np.inf
+    return csr_array((values[allowed], (rows[allowed], columns[allowed])), shape=shape)

@@ -6,11 +6,43 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.tables import checked_number, parse_table
 from kdgat.base.errors import UserError
-from kdgat.base.files import EncodingError, read_utf8
+from kdgat.base.files import read_utf8
 
 MAX_ROWS: Final = 1 << 15  # the costs of such a matrix take 8 GiB
 _ARC: Final = 3  # numbers of an arc: row, column, cost
+
+
+def read_text(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Read a .txt file: a problem of the OR-Library if its first line is one number, else a table (`tables.py`).
+
+    UserError names what is wrong, and a file that may be either.
+    """
+    text = read_utf8(path)
+    lines = [line.split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    has_count = bool(lines) and all(word.isdigit() for word in lines[0])
+    if not lines or (has_count and (len(lines[0]) == 1 or len({len(line) for line in lines}) > 1)):
+        return read_orlibrary(path)
+    table = parse_table(path, text)
+    if has_count and text.lstrip()[0] != "#" and _fits(table.ravel()):
+        raise UserError(
+            f"{path}: may be a matrix of {table.shape[0]} x {table.shape[1]}, or an OR-Library problem of "
+            f"{table[0, 0]:.0f} rows: write the number of rows on a line of its own, or call a matrix .csv"
+        )
+    return table, None
+
+
+def _fits(numbers: NDArray[np.float64]) -> bool:
+    """Return whether numbers can be read as an OR-Library problem."""
+    n = numbers[0]
+    is_count = n.is_integer() and 1 <= n <= MAX_ROWS
+    return bool(is_count and (numbers.size - 1 == n * n or ((numbers.size - 1) % _ARC == 0 and _arcs(numbers[1:], n))))
+
+
+def _arcs(values: NDArray[np.float64], n: float) -> bool:
+    ends = values.reshape(-1, _ARC)[:, :2]
+    return bool(len(ends) > 0 and ((ends >= 1) & (ends <= n) & (ends == np.floor(ends))).all())
 
 
 def read_orlibrary(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
@@ -19,10 +51,7 @@ def read_orlibrary(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] |
     Numbers may be broken into lines anywhere. Returns cost [n, n] and, for arcs, mask [n, n], True where there is none.
     UserError names what is wrong with the file.
     """
-    try:
-        tokens = read_utf8(path).split()
-    except EncodingError as error:
-        raise UserError(str(error)) from error
+    tokens = read_utf8(path).split()
     if not tokens:
         raise UserError(f"{path}: empty; an OR-Library problem begins with the number of rows")
     numbers = _numbers(path, tokens)
@@ -54,11 +83,14 @@ def read_orlibrary(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] |
 
 def _numbers(path: Path, tokens: list[str]) -> NDArray[np.float64]:
     try:
-        return np.array(tokens, dtype=np.float64)
+        numbers = np.array(tokens, dtype=np.float64)
     except ValueError:
-        for place, word in enumerate(tokens):
+        for place, word in enumerate(tokens, 1):
             try:
                 float(word)
             except ValueError:
-                raise UserError(f"{path}: word {place + 1} is {word[:40]!r}, expected a number") from None
+                raise UserError(f"{path}: word {place} is {word[:40]!r}, expected a number") from None
         raise
+    for place in np.flatnonzero(~np.isfinite(numbers)).tolist():
+        checked_number(f"{path}: word {place + 1}", tokens[place], float(numbers[place]))
+    return numbers

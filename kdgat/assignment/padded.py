@@ -14,9 +14,10 @@ all rows, and v = -inf. `lists` are columns, costs [rows, CAPACITY], count and b
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates, remove_first, rise
-from kdgat.assignment.kernels import LANES, ORDERED
+from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates
+from kdgat.assignment.rows import LANES, ORDERED
+from kdgat.assignment.search import clear, pop, push, reach
+from kdgat.base.machine_code import compiled
 
 LONG_GROUPS = 32
 FREE, DUMMY = -1, -2  # in column_of and row_of, beside the number of a line
@@ -160,11 +161,7 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                 j = these[e]
                 value = max(values[e] - v[j] + offset, here)
                 if value < best and value < distance[j]:
-                    if distance[j] == np.inf:
-                        reached[num_reached] = j
-                        num_reached += 1
-                    distance[j] = value
-                    predecessor[j] = i
+                    num_reached = reach(j, value, i, distance, predecessor, reached, num_reached)
                     if row_of[j] == FREE:
                         best = value
                         end = j
@@ -172,16 +169,11 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                         ready[num_ready] = j
                         num_ready += 1
                     else:
-                        position = place[j]
-                        if position < 0:
-                            position = size
-                            size += 1
-                        rise(keys, nodes, place, position, value, j)
+                        size = push(keys, nodes, place, size, value, j)
             if i != DUMMY:
                 value = max(beyond[i] + offset, here)
                 if level[i] != WHOLE and value < best:
-                    rise(keys, nodes, place, size, value, m + i)
-                    size += 1
+                    size = push(keys, nodes, place, size, value, m + i)
                 value = max(offset - dummy_duals[1], here)
                 if free_dummies >= 0 and not dummy_done and value < best and value < dummy_at:
                     dummy_at = value
@@ -190,11 +182,7 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                         best = value
                         end = m
                     else:
-                        position = place[dummies]
-                        if position < 0:
-                            position = size
-                            size += 1
-                        rise(keys, nodes, place, position, value, dummies)
+                        size = push(keys, nodes, place, size, value, dummies)
             is_done = False
             while True:
                 if num_pending > 0:
@@ -210,8 +198,7 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                     node = ready[num_ready]
                 else:
                     key, node = keys[0], nodes[0]
-                    remove_first(keys, nodes, place, size)
-                    size -= 1
+                    size = pop(keys, nodes, place, size)
                     if node < m and distance[node] < key:
                         continue  # it was ready before
                     here = key
@@ -259,8 +246,7 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
             dummy_duals[0] += best - dummy_row_at
         if dummy_done:
             dummy_duals[1] -= best - dummy_at
-        for k in range(size):
-            place[nodes[k]] = -1
+        clear(distance, reached, num_reached, nodes, place, size)
         for k in range(num_repaired):
             i = repaired[k]
             if level[i] == WHOLE:  # the search went beyond the bound
@@ -269,8 +255,6 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                     cost[i], v, slack, lane, i * 7 % m, LONG_GROUPS, CAPACITY, columns[i], costs[i], 0
                 )
             level[i] = 0
-        for k in range(num_reached):
-            distance[reached[k]] = np.inf
         if end == m:
             free_dummies -= 1
         node = end

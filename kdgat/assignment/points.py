@@ -8,8 +8,8 @@ are made by the same steps, each of which keeps order. Source of the search in a
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.kernels import LANES, ORDERED
+from kdgat.assignment.rows import LANES, ORDERED
+from kdgat.base.machine_code import compiled
 
 METRICS = ("euclidean", "sqeuclidean", "cityblock", "chebyshev")
 LEAF = 12  # points in a leaf, about

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment.constant_background import SHARE, solve_listed
-from kdgat.assignment.kernels import no_mask
+from kdgat.assignment.rows import no_mask
 from kdgat.assignment.small import SOLVED, solve_one
 
 MAX_ENTRIES = 1024 * 1024  # from about here on, bids on short lists are always faster than on whole rows

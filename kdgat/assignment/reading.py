@@ -5,7 +5,7 @@ Rows are padded with +inf to a multiple of LANES, so that vector instructions ta
 
 import numpy as np
 
-from kdgat.assignment.kernels import EXPONENT, LANES, ORDERED, lesser
+from kdgat.assignment.rows import EXPONENT, LANES, ORDERED, lesser
 from kdgat.base.machine_code import njit
 
 LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows

@@ -20,15 +20,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import padded
-from kdgat.assignment.certificate import CertificateError, Costs, prove_lines
+from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.changes import LARGE_CHANGE, Lines, count_lines, line_numbers, lines_of, read_block
 from kdgat.assignment.core import reduce_rows
 from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import LARGEST_BID, solve_matrix
+from kdgat.assignment.levels import are_apart, level_below
 from kdgat.assignment.matrix import Matrix, infeasible, make_matrix
 from kdgat.assignment.padded import DUMMY, FREE
-from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING
 from kdgat.assignment.result import Assignment, Counters
+from kdgat.assignment.rows import no_mask
 from kdgat.assignment.warm_start import line_minima
 
 REUSED = "reused"  # what counters call duals of the solve before
@@ -357,7 +358,7 @@ class Reoptimiser:
             np.append(column_of, idle),
         )
         proof = prove_lines(*square, Costs(self._cheapest, self._is_integral), min(n, m))
-        if self._exceeds_precision(square[2], square[3], costs):
+        if self._exceeds_precision(square[2], square[3], costs[is_real]):
             return None
         sign, bound = self._sign, proof.bound
         if (u > slack).any():
@@ -376,9 +377,10 @@ class Reoptimiser:
         )
 
     def _exceeds_precision(self, u: NDArray[np.float64], v: NDArray[np.float64], costs: NDArray[np.float64]) -> bool:
-        """Return whether the duals, left over from other costs perhaps, are large beside the matched costs."""
+        """Return whether the duals, left over from other costs perhaps, or some matched costs, hide others."""
         size = float(np.abs(u).sum() + np.abs(v).sum())
-        if ROUNDING * size <= PRECISION * float(np.abs(costs).sum()):
+        hides = are_apart(costs) and 0.0 < level_below(self._values(), no_mask(), *self.shape, costs) < np.inf
+        if ROUNDING * size <= PRECISION * float(np.abs(costs).sum()) and not hides:
             return False
         whole = all((duals == np.rint(duals)).all() for duals in (u, v))
         return not (whole and size < EXACT and self._is_integral())
@@ -469,19 +471,24 @@ class Reoptimiser:
             self._u, self._new_rows = self._u[self._rows], self._new_rows[self._rows]
             self._lists = tuple(part[self._rows] for part in self._lists)
             self._column_of = self._column_of[self._rows]
-            moved = np.full(int(self._rows.max()) + 1, FREE, np.int32)
-            moved[self._rows] = np.arange(self._rows.size)
-            self._row_of = np.where(self._row_of >= 0, moved[self._row_of], self._row_of).astype(np.int32)
+            self._row_of = _renumbered(self._row_of, self._rows)
             self._rows = np.arange(self._rows.size)
         if self._v.size > 2 * self._columns.size:
             self._cost = np.ascontiguousarray(self._cost[:, self._columns])
             self._v, self._new_columns = self._v[self._columns], self._new_columns[self._columns]
             self._row_of = self._row_of[self._columns]
-            moved = np.full(int(self._columns.max()) + 1, FREE, np.int32)
-            moved[self._columns] = np.arange(self._columns.size)
-            self._column_of = np.where(self._column_of >= 0, moved[self._column_of], self._column_of).astype(np.int32)
+            self._column_of = _renumbered(self._column_of, self._columns)
             self._columns = np.arange(self._columns.size)
             padded.make_lists(self._cost, self._v, self._rows, *self._lists)
+
+
+def _renumbered(partners: NDArray[np.int32], lines: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return partners as these are counted once only `lines` are left; FREE and DUMMY stay."""
+    moved = np.empty(int(lines.max()) + 1, np.int32)
+    moved[lines] = np.arange(lines.size)
+    found, is_line = partners.copy(), partners >= 0
+    found[is_line] = moved[partners[is_line]]
+    return found
 
 
 def _no_lists(rows: int) -> tuple[NDArray[Any], ...]:

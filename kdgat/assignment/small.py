@@ -8,10 +8,9 @@ cannot answer is given back with the reason, for the general solver to answer or
 import numpy as np
 
 from kdgat.assignment.auction import bid, match, match_by_rows, transfer
-from kdgat.assignment.compilation import compiled
+from kdgat.assignment.certificate import is_proved
 from kdgat.assignment.core import GAVE_UP, augment_core, make_core, reduce_rows
-from kdgat.assignment.kernels import ORDERED, augment_dense, flip, least_slack, lesser
-from kdgat.assignment.proof import is_proved
+from kdgat.assignment.dense import augment_dense
 from kdgat.assignment.reading import (
     SCALAR,
     column_minima,
@@ -22,7 +21,9 @@ from kdgat.assignment.reading import (
     is_usable,
     padded,
 )
-from kdgat.base.machine_code import njit
+from kdgat.assignment.rows import ORDERED, least_slack, lesser
+from kdgat.assignment.search import flip
+from kdgat.base.machine_code import compiled, njit
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
 PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)

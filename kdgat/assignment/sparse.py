@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import flip
+from kdgat.assignment.search import clear, flip, pop, push, reach, settle
+from kdgat.base.machine_code import compiled
 
 DONE, LOOK_FURTHER, LOOK_AT_ALL, STUCK = 0, 1, 2, 3
 POSITION, SIZE, NUM_REACHED, NUM_SCANNED, NUM_REPAIRED, END, ROW, MODE, SEARCHES, LOOKED_AT = range(10)  # of a search
@@ -176,29 +175,19 @@ def search(  # type: ignore[no-untyped-def]
             j = these[e]
             value = max(values[e] - v[j] + offset, here)
             if value < best and value < distance[j]:
-                if distance[j] == np.inf:
-                    reached[num_reached] = j
-                    num_reached += 1
-                distance[j] = value
-                predecessor[j] = i
+                num_reached = reach(j, value, i, distance, predecessor, reached, num_reached)
                 if row_of[j] < 0:
                     best = value
                     end = j
                 else:
-                    position = place[j]
-                    if position < 0:
-                        position = size
-                        size += 1
-                    rise(keys, nodes, place, position, value, j)
+                    size = push(keys, nodes, place, size, value, j)
         value = max(beyond[i] + offset, here)
         if mode != 2 and value < best:
-            rise(keys, nodes, place, size, value, m + i)
-            size += 1
+            size = push(keys, nodes, place, size, value, m + i)
         if size > 0 and keys[0] < best:
             here = keys[0]
             node = nodes[0]
-            remove_first(keys, nodes, place, size)
-            size -= 1
+            size = pop(keys, nodes, place, size)
             mode = 1
             if node < m:
                 scanned[num_scanned] = node
@@ -220,16 +209,9 @@ def search(  # type: ignore[no-untyped-def]
         if end < 0:
             state[ROW], state[NUM_SCANNED] = origin, num_scanned
             return STUCK
-        u[origin] += best
-        for k in range(num_scanned):
-            j = scanned[k]
-            u[row_of[j]] += best - distance[j]
-            v[j] -= best - distance[j]
-        for k in range(size):
-            place[nodes[k]] = -1
+        settle(best, origin, u, v, row_of, distance, scanned, num_scanned)
+        clear(distance, reached, num_reached, nodes, place, size)
         for k in range(num_repaired):
             level[repaired[k]] = 0
-        for k in range(num_reached):
-            distance[reached[k]] = np.inf
         flip(origin, end, predecessor, column_of, row_of)
         mode = 0

@@ -18,8 +18,9 @@ import re
 import sys
 import threading
 import time
+import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -31,7 +32,7 @@ from numba.core import caching
 
 import kdgat
 
-__all__ = ["UNCOUNTED", "njit"]
+__all__ = ["UNCOUNTED", "compiled", "njit"]
 
 # numba counts references to an array whenever it is sliced or handed to a function that is inlined, by an atomic
 # instruction: of features of CAN, dozens for a message took more than half of the time. A kernel that makes no array
@@ -44,6 +45,30 @@ SCIPY_BLAS: Final = ("scipy.linalg", "scipy.linalg.cython_blas")
 OLD_S: Final = 3600.0  # from which on code of other sources is removed: another process may still be writing its own
 _OURS: Final = "all sources "
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
+
+
+def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Decorate a kernel with numba's `njit(cache=True)`, and without the cache where there is no place for one.
+
+    It runs without Python's global lock: other threads go on during a solve. Kernels own all that they write to.
+
+    numba keeps machine code beside the source or in the user's cache directory (or in NUMBA_CACHE_DIR), and refuses to
+    load a module if it may write to none of them, as in a read-only container without a home.
+    """
+    if function is None:
+        return lambda decorated: compiled(decorated, **options)
+    options.setdefault("nogil", True)
+    try:
+        return njit(cache=True, **options)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        warnings.warn(
+            f"kernels of {function.__module__} are compiled anew by every process (about 10 s): there is no directory "
+            "for their machine code; set NUMBA_CACHE_DIR to one that may be written",
+            stacklevel=2,
+        )
+        return njit(**options)(function)
 
 
 @cache

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base.errors import UserError
+from kdgat.base.text import MIB
 
 RUN_BYTES: Final = 16 << 20  # an output directory without a checkpoint takes some: logs, Prefect's database, a report
 FILE_BYTES: Final = 64 << 10
-MIB: Final = 1 << 20
 _ADVICE: Final = {
     errno.ENOSPC: "the disk is full: free some space, or choose another place, and give the same command again",
     errno.EDQUOT: "your quota is used up: free some space, or choose another place, and give the same command again",

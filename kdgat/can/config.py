@@ -22,9 +22,9 @@ from kdgat.can.sections import (
     PreparedDataConfig,
     SamplingConfig,
 )
-from kdgat.canbus.features.schema import FEATURE_VERSION
+from kdgat.canbus import InjectionConfig, WindowConfig
+from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.names import require_dataset_name
-from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.training.config import TrainingConfig
 

@@ -7,18 +7,17 @@ from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.training.division import Division
+from kdgat.canbus import ReadLimits, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
     RecordingFile,
     discover_recordings,
     entry_or_default,
     find_entry,
-    find_recordings,
     split_roles,
 )
-from kdgat.canbus.features.schema import FEATURE_VERSION
+from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.logs import check_head
-from kdgat.canbus.messages import ReadLimits
 from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import FinishedRun

@@ -18,8 +18,8 @@ from kdgat.can.sections import (
     PreparedDataConfig,
     SamplingConfig,
 )
-from kdgat.canbus.features.schema import FEATURE_VERSION
-from kdgat.canbus.settings import InjectionConfig, WindowConfig
+from kdgat.canbus import InjectionConfig, WindowConfig
+from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.training.config import TrainingConfig

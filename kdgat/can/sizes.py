@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
+from kdgat.canbus import ReadLimits, RecordingCatalog, WindowConfig, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
-    Recordings,
     discover_recordings,
     entry_or_default,
     find_entry,
-    find_recordings,
     load_catalog,
     split_roles,
 )
-from kdgat.canbus.messages import ReadLimits
-from kdgat.canbus.settings import WindowConfig, num_windows
+from kdgat.canbus.settings import num_windows
 from kdgat.family.protocol import DataSize
 from kdgat.run.table import counted
 
@@ -123,7 +121,7 @@ def _for_dataset(config: CanConfig, name: str) -> CanConfig:
     data = config.data
     if name == data.dataset:
         return config
-    # Recordings of one dataset are not held out, or left out, by names of another one's.
+    # RecordingCatalog of one dataset are not held out, or left out, by names of another one's.
     other = data.model_copy(update={"dataset": name, "hold_out": (), "leave_out": ()})
     return config.model_copy(update={"data": other})
 
@@ -151,7 +149,7 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 
 
-def read_recordings(data: DataConfig) -> Recordings:
+def read_recordings(data: DataConfig) -> RecordingCatalog:
     """Read all recordings, once while they stay the same; DatasetError where there are none."""
     entry = find_entry(data.dataset, data.data_root, data.catalog)
     places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
@@ -176,7 +174,7 @@ def _recordings(
     hold_out: tuple[str, ...],
     max_bad_fraction: float,
     stats: tuple[tuple[Path, int, int], ...],  # read anew where a file is another one
-) -> Recordings:
+) -> RecordingCatalog:
     limits = ReadLimits(max_bad_fraction=max_bad_fraction)
     found = find_recordings(data_root, dataset, catalog=catalog, leave_out=leave_out, limits=limits)
     return split_roles(found, hold_out)

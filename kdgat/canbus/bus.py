@@ -36,7 +36,7 @@ class _Frame(NamedTuple):
     data: bytes
 
 
-def read_bus(
+def open_bus(
     channel: str | int,
     interface: str,
     bitrate: int | None = None,
@@ -57,6 +57,13 @@ def read_bus(
 
     Raises:
         UserError: if the bus cannot be opened; RecordingError if python-can is not installed.
+
+    >>> import can
+    >>> with open_bus("example", "virtual") as stream, can.Bus(channel="example", interface="virtual") as sender:
+    ...     sender.send(can.Message(arbitration_id=0x123, data=[1, 2], is_extended_id=False))
+    ...     messages = next(stream)
+    >>> messages.identifier.tolist(), messages.length.tolist()
+    ([291], [2])
     """
     can = load_library("can", f"{interface}:{channel}", "a live bus, which python-can reads")
     if bitrate is not None:

@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from kdgat.base.configuration import Config, validate_config
 from kdgat.base.errors import UserError
-from kdgat.base.files import EncodingError, read_utf8
+from kdgat.base.files import read_utf8
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix, require_dataset_name
@@ -115,8 +115,14 @@ class DroppedRecording:
 
 
 @dataclass(frozen=True)
-class Recordings(Sequence[RecordingFile]):
-    """Hold the recordings of a dataset, each content once per role, and those that were left out."""
+class RecordingCatalog(Sequence[RecordingFile]):
+    """Hold the recordings of a dataset, each content once per role, and those that were left out.
+
+    `find_recordings` makes it; `read` of each file returns its messages.
+
+    >>> RecordingCatalog(()).test
+    {}
+    """
 
     files: tuple[RecordingFile, ...]
     dropped: tuple[DroppedRecording, ...] = field(default=())
@@ -166,7 +172,7 @@ def load_catalog(catalog: Path | str | None = None) -> dict[str, DatasetEntry]:
             raise DatasetError(f"{path}: catalog file not found; give a YAML file of `name: {{description: ...}}`")
         try:
             text = read_utf8(path)
-        except EncodingError as error:
+        except UserError as error:
             raise DatasetError(str(error)) from error
         entries.update(_parse_entries(text, str(path)))
     return entries
@@ -236,12 +242,32 @@ def find_recordings(
     leave_out: Sequence[str] = (),
     limits: ReadLimits | None = None,
     on_recording: Callable[[RecordingFile], None] | None = None,
-) -> Recordings:
+) -> RecordingCatalog:
     """Read every recording of a dataset once and return each content once, but those files that `leave_out` names.
 
     A training recording with the messages of a test recording or of another training recording is left out and
-    listed in `dropped`; so is one that shares more than a few blocks of them with a test recording. Raise DatasetError
-    without recordings and RecordingError for one that cannot be read.
+    listed in `dropped`; so is one that shares more than a few blocks of them with a test recording.
+
+    Args:
+        data_root: the folder that holds a folder for each dataset.
+        dataset: its name, or its entry in the catalog.
+        catalog: a YAML file of entries beside those that come with the package.
+        leave_out: files, relative to the dataset's folder, that are no part of it.
+        limits: how many bad rows of a recording are dropped and counted.
+        on_recording: called with each recording after it was read.
+
+    Raises:
+        DatasetError: without recordings.
+        RecordingError: for one that cannot be read.
+
+    >>> import tempfile
+    >>> from kdgat.canbus.simulation import write_dataset
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = write_dataset(folder, "cars", "tiny")
+    ...     recordings = find_recordings(folder, "cars")
+    ...     messages = recordings.train[0].read()
+    >>> len(recordings.train), len(recordings.test), len(messages) == recordings.train[0].num_messages
+    (8, 4, True)
     """
     entry = dataset if isinstance(dataset, DatasetEntry) else find_entry(dataset, data_root, catalog)
     folder = entry.folder_in(data_root)
@@ -254,7 +280,7 @@ def find_recordings(
         if on_recording is not None:
             on_recording(file)
     kept, dropped = _without_copies(files)
-    return Recordings(tuple(kept), tuple(dropped))
+    return RecordingCatalog(tuple(kept), tuple(dropped))
 
 
 def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | None) -> RecordingFile:
@@ -277,15 +303,15 @@ def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | 
     )
 
 
-def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) -> Recordings:
+def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) -> RecordingCatalog:
     """Keep every recording whose name (or vehicle) matches a word out of training; all others train.
 
     Words are compared as parts of the name, without case. The recordings kept out form the test scenario
     `held_out`; recordings of test scenarios train when no word matches. An empty `hold_out` changes nothing.
     """
-    dropped = recordings.dropped if isinstance(recordings, Recordings) else ()
+    dropped = recordings.dropped if isinstance(recordings, RecordingCatalog) else ()
     if not hold_out:
-        return Recordings(tuple(recordings), dropped)
+        return RecordingCatalog(tuple(recordings), dropped)
     held_out = [matches_hold_out(file.name, file.vehicle, hold_out) for file in recordings]
     names_held_out = Counter(file.name for file, is_held_out in zip(recordings, held_out, strict=True) if is_held_out)
     files = []
@@ -300,7 +326,7 @@ def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) ->
         names = ", ".join(sorted({file.name for file in files}))
         raise DatasetError(f"hold_out={list(hold_out)!r} matches no recording; their names are {names}")
     kept, newly_dropped = _without_copies(files)
-    return Recordings(tuple(kept), (*dropped, *newly_dropped))
+    return RecordingCatalog(tuple(kept), (*dropped, *newly_dropped))
 
 
 def matches_hold_out(name: str, vehicle: str | None, hold_out: Sequence[str]) -> bool:

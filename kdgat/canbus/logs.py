@@ -40,10 +40,24 @@ def read_recording(
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
 
-    `scenario` replaces the one in the path. `channel` is the interface or the number of the channel to take, where the
-    file names several. `backend` may have Parquet read on a GPU, to the same bits. Raise RecordingError (a ValueError)
-    naming the file when it has another format, no valid row, more bad rows than `limits` allows, or several channels
-    and none is chosen.
+    Args:
+        path: a file; the format is found from its content.
+        scenario: replaces the one in the path.
+        limits: how many bad rows are dropped and counted; more refuse the file.
+        channel: the interface or the number of the channel to take, where the file names several.
+        backend: may have Parquet read on a GPU, to the same bits.
+
+    Raises:
+        RecordingError: a ValueError that names the file when it has another format, no valid row, more bad rows than
+            `limits` allows, or several channels and none is chosen.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "drive.log")
+    ...     _ = path.write_text("(1436509052.249713) can0 123#0102")  # a line of candump
+    ...     messages = read_recording(path)
+    >>> len(messages), hex(messages.identifier[0]), messages.payload[0, : messages.length[0]].tolist()
+    (1, '0x123', [1, 2])
     """
     path = Path(path)
     if not path.is_file():
@@ -179,7 +193,17 @@ def check_head(path: Path) -> int | None:
 def write_recording(path: Path | str, messages: Messages) -> None:
     """Write one recording as Parquet in the dataset layout, all of it or nothing.
 
-    Columns timestamp (s), id, data_field (hex text), label, source_file; no label column for an unlabelled one.
+    Columns timestamp (s), id, data_field (hex text), label, source_file; no label column for an unlabelled one. Folders
+    are made where they are missing; OSError where they cannot be.
+
+    >>> import tempfile
+    >>> from kdgat.canbus import make_vehicle, simulate
+    >>> messages = simulate(make_vehicle(5), 2.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_recording(Path(folder, "test_a__drive.parquet"), messages)
+    ...     again = read_recording(Path(folder, "test_a__drive.parquet"))
+    >>> again.content_hash() == messages.content_hash(), again.scenario, again.name
+    (True, 'test_a', 'drive')
     """
     from kdgat.canbus.readers.parquet import write_parquet
 

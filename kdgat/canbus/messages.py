@@ -22,7 +22,13 @@ SCENARIO_SEPARATOR = "__"
 
 
 class RecordingError(UserError):
-    """A recording that cannot be used; the text names the file and what to do."""
+    """A recording that cannot be used; the text names the file and what to do.
+
+    >>> from kdgat.canbus import read_recording
+    >>> read_recording("nowhere.log")
+    Traceback (most recent call last):
+    kdgat.canbus.messages.RecordingError: nowhere.log: is no file; name one recording
+    """
 
     def __init__(self, path: Path | str, problem: str) -> None:
         self.path = str(path)
@@ -54,7 +60,11 @@ class AttackCampaign:
 
 
 class ReadLimits(Config):
-    """How much damage in a recording is dropped with a report, and from where on the recording is refused."""
+    """How much damage in a recording is dropped with a report, and from where on the recording is refused.
+
+    >>> ReadLimits(max_bad_fraction=0.1).max_listed_bad_rows
+    20
+    """
 
     max_bad_fraction: float = Field(default=0.01, ge=0.0, le=1.0)
     """Share of bad rows up to which they are dropped and counted; more refuses the recording."""
@@ -68,6 +78,17 @@ class Messages:
 
     Payloads are padded with zeros behind `length`. Without a label column in the file `labelled` is False and
     `label` is zero.
+
+    >>> messages = Messages(
+    ...     timestamp=np.array([0.00, 0.01, 0.02]),
+    ...     identifier=np.array([0x123, 0x7FF, 0x123], np.uint32),
+    ...     payload=np.zeros((3, 8), np.uint8),
+    ...     length=np.array([2, 0, 2], np.uint8),
+    ...     label=np.array([0, 1, 0], np.uint8),
+    ...     name="drive",
+    ... )
+    >>> len(messages), messages.num_attacks, messages.duration_s, len(messages.select(messages.label == 0))
+    (3, 1, 0.02, 2)
     """
 
     timestamp: NDArray[np.float64]  # [M] seconds

@@ -11,7 +11,11 @@ ATTACKS: Final = ("dos", "fuzzing", "spoofing", "systematic", "replay", "suppres
 
 
 class WindowConfig(Config):
-    """State how a recording is cut into windows."""
+    """State how a recording is cut into windows.
+
+    >>> WindowConfig(stride=50)
+    WindowConfig(size=100, stride=50)
+    """
 
     size: int = Field(100, ge=2, le=10_000, description="messages in a window")
     stride: int = Field(100, ge=1, description="messages between the starts of two windows")
@@ -29,7 +33,11 @@ def num_windows(num_messages: int, config: WindowConfig) -> int:
 
 
 class InjectionConfig(Config):
-    """State how much virtual traffic is made and what happens in it."""
+    """State how much virtual traffic is made and what happens in it.
+
+    >>> InjectionConfig(attack_weights={"dos": 1.0, "sparse": 3.0}).attack_weights["sparse"]
+    3.0
+    """
 
     enabled: bool = Field(True, description="false trains on the recordings alone, for comparison")
     variants: int = Field(300, ge=1, description="virtual recordings in the pool")

@@ -82,7 +82,7 @@ class MessageStream(Iterator[Messages]):
         self.close()
 
 
-def read_chunks(
+def stream_recording(
     path: Path | str,
     size: int = DEFAULT_CHUNK_MESSAGES,
     *,
@@ -94,7 +94,18 @@ def read_chunks(
 
     Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
     is refused here, too, but only where it shows: several channels at the first message of the second, and bad rows
-    at the end. Raise RecordingError.
+    at the end.
+
+    Raises:
+        RecordingError: as `read_recording`, from the call or while the stream is read.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "drive.csv")
+    ...     _ = path.write_text("timestamp,id,data_field\\n" + "1.5,123,0102\\n" * 250)
+    ...     with stream_recording(path, 100) as stream:
+    ...         print([len(messages) for messages in stream], stream.status.num_messages)
+    [100, 100, 50] 250
     """
     path = Path(path)
     if not path.is_file():
@@ -126,8 +137,18 @@ def follow_file(
 
     Half a line waits for its rest. A log that is truncated, or replaced by another of its name, is begun anew and
     counted in `num_reconnects`. The stream ends when `stop` is set (half a line is left then), with `stop_at_end` at
-    the end of the file, and when nothing came for `idle_s` seconds. Damaged lines are counted, never refused. Raise
-    RecordingError for a file that is not there, has no known format, or names several channels and none is chosen.
+    the end of the file, and when nothing came for `idle_s` seconds. Damaged lines are counted, never refused.
+
+    Raises:
+        RecordingError: for a file that is not there, has no known format, or names several channels and none is chosen.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "live.log")
+    ...     _ = path.write_text("(1.25) can0 123#0102\\n(1.26) can0 7FF#\\n")
+    ...     with follow_file(path, stop_at_end=True) as stream:
+    ...         print([messages.identifier.tolist() for messages in stream])
+    [[291, 2047]]
     """
     path = Path(path)
     if not path.is_file():

@@ -174,9 +174,9 @@ def import_recordings(
     """
     from kdgat.base.configuration import validate_config
     from kdgat.base.place import check_folder
+    from kdgat.canbus import ReadLimits
     from kdgat.canbus.catalog import check_dataset_name
     from kdgat.canbus.importing import import_recording
-    from kdgat.canbus.messages import ReadLimits
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
@@ -213,9 +213,9 @@ def synthesise(
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
     from kdgat.base.place import check_folder
+    from kdgat.canbus import Messages
     from kdgat.canbus.catalog import check_dataset_name
-    from kdgat.canbus.messages import Messages
-    from kdgat.canbus.simulation.synthetic import num_recordings, write_dataset
+    from kdgat.canbus.simulation import num_recordings, write_dataset
 
     check_dataset_name(dataset)
     check_folder(out / dataset, "--out")

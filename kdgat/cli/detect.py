@@ -17,7 +17,7 @@ from kdgat.run.table import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
-    from kdgat.canbus.messages import Messages
+    from kdgat.canbus import Messages
     from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
@@ -153,17 +153,17 @@ def _detector(
 def _opened_stream(
     log: Path | None, follow: Path | None, bus: str | None, interface: str | None, channel: str | None, stop: Any
 ) -> "MessageStream":
-    from kdgat.canbus.stream import follow_file, read_chunks
+    from kdgat.canbus import follow_file, stream_recording
 
     if log is not None:
-        return read_chunks(log, channel=channel)
+        return stream_recording(log, channel=channel)
     if follow is not None:
         return follow_file(follow, channel=channel, stop=stop)
-    from kdgat.canbus.bus import read_bus
+    from kdgat.canbus import open_bus
 
     assert bus is not None
     assert interface is not None
-    return read_bus(bus, interface, stop=stop)
+    return open_bus(bus, interface, stop=stop)
 
 
 @contextmanager

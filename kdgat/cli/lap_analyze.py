@@ -108,9 +108,10 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
     """Print one line per training stage: instances, edges, batch, and what a step keeps."""
     from rich.table import Table
 
+    from kdgat.base.text import describe_bytes
     from kdgat.cli.tables import output_console
     from kdgat.lap.training.memory import batch_shape, kept_bytes_per_edge, num_edges
-    from kdgat.lap.training.schedule import describe_bytes, instances
+    from kdgat.lap.training.schedule import instances
 
     kept = kept_bytes_per_edge(config)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -131,8 +132,9 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
 
 def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
     """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
+    from kdgat.base.text import describe_bytes
     from kdgat.lap.training.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
-    from kdgat.lap.training.schedule import describe_bytes, instances
+    from kdgat.lap.training.schedule import instances
     from kdgat.lap.training.step_measurement import measure_step
 
     kept = kept_bytes_per_edge(config)

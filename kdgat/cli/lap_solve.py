@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -20,8 +21,9 @@ from kdgat.base.place import check_file
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from scipy.sparse import csr_array
 
-    from kdgat.assignment.result import Assignment
+    from kdgat.assignment import Assignment
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
 WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading compiled code is not counted as solving
@@ -31,7 +33,7 @@ WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading
 class Solved:
     """A solved problem and the seconds it took."""
 
-    cost: NDArray[np.float64]  # [n, m]
+    cost: NDArray[np.float64] | csr_array  # [n, m]
     mask: NDArray[np.bool_] | None
     assignment: Assignment
     seconds: float
@@ -39,13 +41,20 @@ class Solved:
     weights: Path | None
     solver: str = "kdgat"  # scipy: until the machine's first compilation has ended
 
+    @property
+    def num_forbidden(self) -> int:
+        """Return how many pairs are forbidden."""
+        if hasattr(self.cost, "toarray"):
+            return int(self.cost.shape[0] * self.cost.shape[1] - self.cost.nnz)
+        return 0 if self.mask is None else int(self.mask.sum())
+
 
 def solve_command(
     file: Annotated[
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, OR-Library .txt, .h5 of `lap generate`.",
+            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, .txt (table or OR-Library), .mat, .h5.",
         ),
     ],
     model: Annotated[
@@ -55,7 +64,7 @@ def solve_command(
         ),
     ] = None,
     index: Annotated[int | None, typer.Option("--index", help="Which problem of an .h5 file, from 0.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz file.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz, .mat or .h5 file.")] = None,
     maximize: Annotated[
         bool, typer.Option("--maximize", help="Seek the largest total instead of the smallest.")
     ] = False,
@@ -111,21 +120,29 @@ def solve_file(
     """
     import numpy as np
 
-    from kdgat.assignment import fallback as plain
-    from kdgat.assignment import first_call
-    from kdgat.assignment.exact import solve
-    from kdgat.assignment.files import read_cost
+    from kdgat.assignment import fallback, solve
+    from kdgat.assignment.files import dense, read_matrix
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.schema1 import read_record
     from kdgat.training.threads import one_thread
 
-    cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
-    if model is None and not first_call.may_wait() and not first_call.is_compiled():
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        found = read_matrix(file, index=index, key=key, read_record=read_record)
+    for note in notes:
+        typer.echo(f"note: {note.message}", err=True)
+    if not isinstance(found, tuple):
+        sparse = None if model is not None else _solve_sparse(found, maximize)
+        if sparse is not None:
+            return sparse
+        found = dense(found)
+    cost, mask = found
+    if model is None and not fallback.may_wait() and not fallback.is_compiled():
         started = time.perf_counter()
-        first = plain.solve(cost, mask, maximize)
+        first = fallback.solve(cost, mask, maximize)
         seconds = time.perf_counter() - started
         if first is not None:
-            first_call.compile_meanwhile()
+            fallback.compile_meanwhile()
             return Solved(cost, mask, first, seconds, maximize, None, "scipy")
     # Of the same kind as the problem: rectangles and masks run code of their own.
     warm_up = np.random.default_rng(0).random((WARM_UP_SIZE, WARM_UP_SIZE + int(cost.shape[0] != cost.shape[1])))
@@ -145,6 +162,20 @@ def solve_file(
     return Solved(cost, mask, assignment, seconds, maximize, warm_start.weights_path)
 
 
+def _solve_sparse(matrix: csr_array, maximize: bool) -> Solved | None:
+    """Solve a large sparse matrix from its entries; None if it is better made dense."""
+    from scipy.sparse import eye_array
+
+    from kdgat.assignment.entries import is_better_dense, solve_entries
+
+    if is_better_dense(matrix):
+        return None
+    solve_entries(eye_array(2 * WARM_UP_SIZE))
+    started = time.perf_counter()
+    assignment = solve_entries(matrix, maximize=maximize)
+    return Solved(matrix, None, assignment, time.perf_counter() - started, maximize, None)
+
+
 def describe(solved: Solved) -> dict[str, Any]:
     """Return everything that is known of a solved problem as plain data."""
     assignment = solved.assignment
@@ -157,7 +188,7 @@ def describe(solved: Solved) -> dict[str, Any]:
         "objective": "maximum" if solved.maximize else "minimum",
         "num_rows": solved.cost.shape[0],
         "num_columns": solved.cost.shape[1],
-        "num_forbidden": 0 if solved.mask is None else int(solved.mask.sum()),
+        "num_forbidden": solved.num_forbidden,
         **asdict(assignment.counters),
         "seed_bound": assignment.seed_bound,
         "milliseconds": 1000.0 * solved.seconds,
@@ -171,7 +202,8 @@ def sentences(solved: Solved) -> list[str]:
     """Say in a few lines what a solved problem costs, why nothing is better, and what it took."""
     assignment, counters = solved.assignment, solved.assignment.counters
     num_rows, num_columns = solved.cost.shape
-    forbidden = "" if solved.mask is None else f", {solved.mask.mean():.1%} of the pairs forbidden"
+    share = solved.num_forbidden / max(1, num_rows * num_columns)
+    forbidden = f", {share:.1%} of the pairs forbidden" if share else ""
     side = "more" if solved.maximize else "less"
     offered = solved.weights is not None and counters.seed != "prediction"
     by_scipy = "solver     scipy, duals and proof by kdgat: its own solver is compiled meanwhile, once per machine"
@@ -197,7 +229,7 @@ def write_matching(path: Path, solved: Solved) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     assignment = solved.assignment
     rows, columns = assignment.rows, assignment.columns
-    costs = solved.cost[rows, columns]
+    costs = np.asarray(solved.cost[rows, columns])
     if path.suffix.lower() == ".csv":
         pairs = zip(rows.tolist(), columns.tolist(), costs.tolist(), strict=True)
         lines = ["row,column,cost", *(f"{row},{column},{cost!r}" for row, column, cost in pairs)]

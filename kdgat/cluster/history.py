@@ -17,11 +17,11 @@ from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.outcome import Failed, FailureKind
+from kdgat.stage.outcome import Failed, FailureKind, Finished
 
-OPEN: Final = ""  # the end of an attempt that has none yet
 # A node that is broken has been mended or drained by then; one that was cut off for a moment is not lost for weeks.
 EXCLUDED_FOR_S: Final = 86_400.0
+OPEN: Final = ""  # the end of an attempt that has none yet
 
 
 class AttemptRecord(BaseModel):
@@ -187,6 +187,12 @@ def _is_whole(line: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def finished_outcome(directory: RunDirectory) -> Finished | None:
+    """Return how a stage finished; None where it has not, or nobody watched an attempt to its end."""
+    outcome = directory.read_outcome()
+    return outcome if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open() else None
 
 
 class Experience:

@@ -6,7 +6,7 @@ A position in training is thus two integers, epoch and batch: a resumed run comp
 from __future__ import annotations
 
 import logging
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from kdgat.base.errors import UserError
 
 Plan = list[NDArray[np.int64]]
-Oversized = Literal["warn", "error"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,77 +25,38 @@ def plan_by_graphs(indices: NDArray[Any], batch_size: int, seed: int, epoch: int
     return [order[start : start + batch_size] for start in range(0, len(order), batch_size)]
 
 
-def plan_by_nodes(
+def plan_by_size(
     indices: NDArray[Any],
     sizes: NDArray[Any],
-    max_nodes: int,
+    limit: int,
+    name: str,
     seed: int,
     epoch: int,
     shuffle: bool = True,
-    *,
     max_graphs: int | None = None,
-    oversized: Oversized = "warn",
-    bucket_window: int | None = None,
 ) -> Plan:
-    """Return batches of at most `max_nodes` nodes (and `max_graphs` graphs); every entry of `indices` appears once.
+    """Return batches whose sizes sum to `limit` at most; every entry of `indices` appears once.
 
-    `sizes` [G] are the node counts of the whole store (`columns.node_counts`), looked up by graph index. A graph above
-    the budget forms a batch of its own with a warning, or raises UserError with oversized="error". `bucket_window`
-    sorts each window of that many shuffled graphs by size, so that batches hold graphs of like size; the batches are
-    then shuffled.
+    Args:
+        indices: the graphs of the epoch.
+        sizes: of all graphs of the store, [G], looked up by graph index: `columns.node_counts`, or its edges.
+        limit: of a batch. A graph above it forms a batch of its own, with a warning.
+        name: of the limit, which errors and the warning say.
+        seed, epoch, shuffle: decide the order.
+        max_graphs: of a batch, beside the limit.
     """
-    budget = (max_nodes, "max_nodes")
-    return _plan_by_size(indices, sizes, budget, seed, epoch, shuffle, max_graphs, oversized, bucket_window)
-
-
-def plan_by_edges(
-    indices: NDArray[Any],
-    sizes: NDArray[Any],
-    max_edges: int,
-    seed: int,
-    epoch: int,
-    shuffle: bool = True,
-    *,
-    max_graphs: int | None = None,
-    oversized: Oversized = "warn",
-    bucket_window: int | None = None,
-) -> Plan:
-    """Return batches of at most `max_edges` edges; `sizes` are `columns.edge_counts`, all else as plan_by_nodes."""
-    budget = (max_edges, "max_edges")
-    return _plan_by_size(indices, sizes, budget, seed, epoch, shuffle, max_graphs, oversized, bucket_window)
-
-
-def _plan_by_size(
-    indices: NDArray[Any],
-    sizes: NDArray[Any],
-    budget: tuple[int, str],
-    seed: int,
-    epoch: int,
-    shuffle: bool,
-    max_graphs: int | None,
-    oversized: Oversized,
-    bucket_window: int | None,
-) -> Plan:
-    limit, name = budget
     _require_positive(name, limit)
     if max_graphs is not None:
         _require_positive("max_graphs", max_graphs)
-    if bucket_window is not None:
-        _require_positive("bucket_window", bucket_window)
-    if oversized not in ("warn", "error"):
-        raise UserError(f"oversized: {oversized!r} is neither 'warn' nor 'error'")
     indices = np.asarray(indices, np.int64)
     if len(indices) and (indices.min() < 0 or indices.max() >= len(sizes)):
         raise UserError(
             f"sizes: {len(sizes)} entries, but graph {indices.max()} is asked for; pass those of the whole store"
         )
 
-    generator = _generator(seed, epoch)
-    order = _order(indices, generator, shuffle)
-    if bucket_window is not None:
-        order = _sort_within_windows(order, sizes, bucket_window)
+    order = _order(indices, _generator(seed, epoch), shuffle)
     ends = np.cumsum(sizes[order], dtype=np.int64)
-    _report_oversized(order, sizes, limit, name, oversized)
+    _warn_of_oversized(order, sizes, limit, name)
 
     plan: Plan = []
     start = 0
@@ -108,26 +68,18 @@ def _plan_by_size(
             stop = min(stop, start + max_graphs)
         plan.append(order[start:stop])
         start = stop
-    if shuffle and bucket_window is not None:
-        plan = [plan[position] for position in generator.permutation(len(plan))]
     return plan
 
 
-def _sort_within_windows(order: NDArray[np.int64], sizes: NDArray[Any], window: int) -> NDArray[np.int64]:
-    return order[np.lexsort((sizes[order], np.arange(len(order)) // window))]
-
-
-def _report_oversized(
-    order: NDArray[np.int64], sizes: NDArray[Any], limit: int, name: str, oversized: Oversized
-) -> None:
+def _warn_of_oversized(order: NDArray[np.int64], sizes: NDArray[Any], limit: int, name: str) -> None:
     above = order[sizes[order] > limit]
     if not len(above):
         return
     largest = int(above[sizes[above].argmax()])
-    text = f"{name}: {len(above)} graphs are above {limit}, the largest is graph {largest} with {int(sizes[largest])}"
-    if oversized == "error":
-        raise UserError(f"{text}; raise {name} to at least that")
-    logger.warning("%s; each forms a batch of its own", text)
+    logger.warning(
+        "%s: %d graphs are above %d, the largest is graph %d with %d; each forms a batch of its own",
+        name, len(above), limit, largest, int(sizes[largest]),
+    )  # fmt: skip
 
 
 def _generator(seed: int, epoch: int) -> np.random.Generator:

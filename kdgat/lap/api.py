@@ -19,7 +19,7 @@ from kdgat.lap.sections import Solver
 from kdgat.lap.training.start import last_weights
 
 if TYPE_CHECKING:
-    from kdgat.assignment.result import Assignment
+    from kdgat.assignment import Assignment
     from kdgat.lap.models.predictor import Predictor
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.base.text import describe_bytes, describe_time
 from kdgat.cluster.estimate import configured_request
 from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources, format_walltime
@@ -20,8 +21,6 @@ from kdgat.lap.training.schedule import (
     Forecast,
     Rates,
     count_files,
-    describe_bytes,
-    describe_hours,
     forecast,
     instances,
     num_jobs,
@@ -158,7 +157,7 @@ def _cells(one: Forecast, config: LapConfig) -> list[str]:
         "" if one.num_graphs is None else f"{one.num_graphs} of n={config.progression[one.stages[-1]].size}",
         "" if one.num_steps is None else f"{one.num_steps:,}",
         describe_bytes(one.peak_bytes),
-        describe_hours(one.seconds),
+        describe_time(one.seconds),
     ]
 
 
@@ -174,7 +173,7 @@ def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, wallti
     if walltime_s is None:
         count = len(forecasts)
         sentences.append(
-            f"Total: {describe_hours(total)} in {count} stages one after the other{seeds}, preparation and evaluation "
+            f"Total: {describe_time(total)} in {count} stages one after the other{seeds}, preparation and evaluation "
             "included."
         )
         return sentences
@@ -188,7 +187,7 @@ def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, wallti
         groups = ", ".join(f"[{', '.join(job.stages)}]" for job in fitting)
         sentences.append(f"These fit into one job of {format_walltime(walltime_s)} together: -O 'jobs=[{groups}]'")
     count = sum(num_jobs(one.seconds, walltime_s) for one in forecasts)
-    sentences.append(f"Total: {describe_hours(total)} in {count} jobs{seeds}, preparation and evaluation included.")
+    sentences.append(f"Total: {describe_time(total)} in {count} jobs{seeds}, preparation and evaluation included.")
     return sentences
 
 

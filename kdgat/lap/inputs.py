@@ -12,7 +12,7 @@ from kdgat.lap.names import FAMILY, PREPARE, START
 from kdgat.lap.plan import members, plan_lap
 from kdgat.lap.sections import TrainingStageConfig
 from kdgat.lap.training.memory import job_memory
-from kdgat.lap.training.start import check_start, starting_weights
+from kdgat.lap.training.start import check_lap_start, starting_weights
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.spec import StageInput
 
@@ -57,7 +57,7 @@ def _starts(config: LapConfig, plan: Sequence[PlannedStage]) -> dict[str, Path]:
             path = Path(config.start_from).absolute()
             found[planned.name] = starting_weights(path, config.predecessor(names[0]), planned.seed)
             # Here, and not only after the preparations.
-            check_start(found[planned.name], validate_config(TrainingStageConfig, planned.config))
+            check_lap_start(found[planned.name], validate_config(TrainingStageConfig, planned.config))
     return found
 
 

@@ -7,7 +7,6 @@ of the one before, the first from the input `start` where there is one. Each has
 """
 
 import logging
-from typing import Final
 
 import torch
 from torch import Tensor
@@ -15,26 +14,23 @@ from torch import Tensor
 from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.lap.graphs.source import make_source
 from kdgat.lap.models import make_model
 from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
-from kdgat.lap.plan import kind_of, weights_artifact
+from kdgat.lap.plan import kind_of
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.training.objective import WarmStartObjective
-from kdgat.lap.training.start import check_start, describe_model
-from kdgat.run.finished import WEIGHTS
+from kdgat.lap.training.start import check_lap_start, describe_model
 from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.allocator import use_expandable_segments
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.random_state import seed_everything
-from kdgat.training.stage import train_stage
+from kdgat.training.stage import SeveralFits, train_stage
 from kdgat.training.weights import first_difference, load_weights
 
 logger = logging.getLogger(__name__)
-
-WEIGHTS_FOLDER: Final = "weights"  # holds those of each stage, where several share a process
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -53,8 +49,7 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """
     config = validate_config(TrainingStageConfig, spec.config)
     weights = read_start(spec, directory, config)
-    metrics: dict[str, float] = {}
-    artifacts: dict[str, str] = {}
+    fits = SeveralFits(directory)
     for one in config.fits:
         training = one.training
         torch.set_num_threads(training.num_threads)
@@ -73,35 +68,33 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
         outcome = train_stage(
             WarmStartObjective(model, config.loss),
             model,
-            make_source([train.path], training, spec.seed, shuffle=True),
-            make_source([validation.path], training, spec.seed, shuffle=False),
+            GraphSource.of(train.columns, training, spec.seed, shuffle=True),
+            GraphSource.of(validation.columns, training, spec.seed, shuffle=False),
             training,
             spec,
             directory,
             description=describe_model(config),
             metadata={"size": one.size},
             fit_name=one.name,
-            weights_directory=directory if is_last else _place_of(directory, one.name),
+            weights_directory=directory if is_last else fits.directory_of(one.name),
         )
         if not isinstance(outcome, Finished):
             return outcome
-        artifacts[weights_artifact(one.name)] = outcome.artifacts[WEIGHTS]
-        if len(config.fits) > 1:
-            own = {name: value for name, value in outcome.metrics.items() if name != "num_parameters"}
-            metrics |= {f"{one.name}_{name}": value for name, value in own.items()}
+        own = {name: value for name, value in outcome.metrics.items() if name != "num_parameters"}
+        fits.add(one.name, outcome, own if len(config.fits) > 1 else {})
         if is_last:
-            metrics |= outcome.metrics
-            artifacts |= outcome.artifacts
+            fits.metrics |= outcome.metrics
+            fits.artifacts |= outcome.artifacts
         weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
-    return Finished(metrics=metrics, artifacts=artifacts)
+    return Finished(metrics=fits.metrics, artifacts=fits.artifacts)
 
 
 def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageConfig) -> dict[str, Tensor] | None:
-    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_start`."""
+    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_lap_start`."""
     if START not in spec.inputs:
         return None
     path = input_path(spec, directory, START)
-    check_start(path, config)
+    check_lap_start(path, config)
     return load_weights(path)[0]
 
 
@@ -118,11 +111,3 @@ def _open_store(
     if different:
         raise StageInputError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
     return store
-
-
-def _place_of(directory: RunDirectory, stage: str) -> RunDirectory:
-    """Return where the weights of a stage go that is not the last of its process."""
-    directory.check_owner()
-    path = directory.path / WEIGHTS_FOLDER / stage
-    path.mkdir(parents=True, exist_ok=True)
-    return RunDirectory(path)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kdgat.base.text import MIB
 from kdgat.cluster.resources import format_memory, format_walltime
 from kdgat.cluster.usage import Usage
 from kdgat.report.content import StageContent
@@ -20,7 +21,6 @@ HEADINGS: Final = (
     *("GPU memory", "GPU busy", "Loading", "In the queue", "Until the first step", "Seconds per step"),
 )
 UNKNOWN: Final = "-"
-MIB: Final = 1 << 20
 
 
 def with_consumption(document: Document, stages: Sequence[StageContent]) -> Document:

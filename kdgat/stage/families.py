@@ -14,7 +14,6 @@ from kdgat.base.errors import UserError
 from kdgat.stage.errors import StageInputError
 
 BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
-OWN: Final = ("kdgat", "flows")
 ENTRY_POINTS: Final = "kdgat.families"
 
 
@@ -32,9 +31,8 @@ def is_mistake(error: BaseException) -> bool:
     """
     if isinstance(error, UserError):
         return True
-    package = type(error).__module__.partition(".")[0]
-    # Entry points last: to list them is to read what is said of every package that is installed.
-    return isinstance(error, ValueError) and (package in OWN or package in own_packages())
+    # Entry points last: to list them is to read the metadata of every package that is installed.
+    return isinstance(error, ValueError) and type(error).__module__.partition(".")[0] in registered_packages()
 
 
 def is_user_error(error: BaseException) -> bool:
@@ -46,10 +44,9 @@ def is_user_error(error: BaseException) -> bool:
     return is_mistake(error)
 
 
-def own_packages() -> set[str]:
-    """Name the top-level packages of this distribution and of all families."""
-    points = metadata.entry_points(group=ENTRY_POINTS)
-    return {*OWN, *(point.value.partition(".")[0] for point in points)}
+def registered_packages() -> set[str]:
+    """Name the top-level packages of families that other distributions have registered."""
+    return {point.value.partition(".")[0] for point in metadata.entry_points(group=ENTRY_POINTS)}
 
 
 def family_package(name: str) -> str:

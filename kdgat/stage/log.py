@@ -10,7 +10,7 @@ from io import FileIO
 from pathlib import Path
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.families import own_packages
+from kdgat.stage.families import registered_packages
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
@@ -64,7 +64,7 @@ class LogFile(logging.Handler):
 def stage_log(directory: RunDirectory, quiet: bool) -> Iterator[None]:
     """Send the log of the package to the run directory and, unless quiet, to stderr."""
     # Warnings of libraries belong into the log as well: on a node nobody sees stderr, and quiet means quiet.
-    loggers = [logging.getLogger(name) for name in (*sorted(own_packages()), "py.warnings")]
+    loggers = [logging.getLogger(name) for name in ("flows", "kdgat", *sorted(registered_packages()), "py.warnings")]
     levels = [one.level for one in loggers]
     handlers: list[logging.Handler] = [LogFile(directory.log_path)]
     if not quiet:

@@ -29,12 +29,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kdgat.base.configuration import ConfigurationError
 from kdgat.base.errors import UserError
 from kdgat.base.files import to_json, write_bytes_atomically
+from kdgat.base.text import MIB
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
 from kdgat.training.limit import LimitedSource, Unit
 from kdgat.training.source import EpochSource
-from kdgat.training.trial import MIB, StepTrials, memory_budget, step_trials
+from kdgat.training.trial import StepTrials, memory_budget, step_trials
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.plans import Plan, plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.graphs.plans import Plan, plan_by_graphs, plan_by_size
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import EpochSource
 
@@ -63,16 +63,10 @@ class BatchLimit:
 
     def plan(self, indices: NDArray[Any], sizes: GraphSizes, seed: int, epoch: int, shuffle: bool) -> Plan:
         """Cut graphs into batches: a pure function of its arguments and the limit as it is now."""
-        match self.unit:
-            case "graphs":
-                return plan_by_graphs(indices, self.size, seed, epoch, shuffle)
-            case "nodes":
-                return plan_by_nodes(indices, sizes.nodes, self.size, seed, epoch, shuffle)
-            case "edges":
-                return plan_by_edges(indices, sizes.edges, self.size, seed, epoch, shuffle)
-            case "paths":
-                paths = sizes.of("paths")
-                return plan_by_nodes(indices, paths, self.size, seed, epoch, shuffle, max_graphs=self.max_graphs)
+        if self.unit == "graphs":
+            return plan_by_graphs(indices, self.size, seed, epoch, shuffle)
+        weights, name = sizes.of(self.unit), f"max_{self.unit}"
+        return plan_by_size(indices, weights, self.size, name, seed, epoch, shuffle, self.max_graphs)
 
 
 @runtime_checkable

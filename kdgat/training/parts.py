@@ -1,18 +1,23 @@
 """Work in parts: a stage that is killed loses the part that it was at, and others may make parts ahead of it."""
 
 import json
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TypeVar
 
 from kdgat.base.files import remove_temporary_files, write_json_atomically
 from kdgat.stage.directory import RunDirectory, phase_progress
 from kdgat.stage.outcome import Paused
+from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.running_time import RunningTime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,16 @@ class Part:
     name: str  # "train/00000032": its place in the run directory's `parts`
     size: int  # in the unit of the progress
     make: Callable[[Path], object]  # writes the file of the part, where it has one; returns its summary, plain data
+
+
+class _CallingThread(Executor):
+    """Make one part after the other in the thread that asks; what fails there is raised at once."""
+
+    def submit(self, make: Callable[..., T], /, *args: Any, **options: Any) -> Future[T]:
+        """Return the future of what is done already."""
+        future: Future[T] = Future()
+        future.set_result(make(*args, **options))
+        return future
 
 
 class Parts:
@@ -36,6 +51,7 @@ class Parts:
         self.by_name = {part.name: part for part in parts}
         self.total = sum(part.size for part in self.by_name.values())
         self.report = phase_progress(directory, unit)
+        self._is_abandoned = threading.Event()
 
     def path(self, name: str) -> Path:
         """Return where the file of a part is."""
@@ -58,30 +74,65 @@ class Parts:
         self.summary_path(name).parent.mkdir(parents=True, exist_ok=True)
         write_json_atomically(self.summary_path(name), self.by_name[name].make(self.path(name)))
 
-    def make_missing(self, deadline: Deadline, names: Iterable[str] | None = None) -> Paused | None:
+    def make_missing(self, deadline: Deadline, names: Iterable[str] | None = None, threads: int = 1) -> Paused | None:
         """Make what is missing, of all parts or of these; Paused if the job ends before that is done.
 
-        Only for the stage itself, which owns the directory: it removes what killed writers left.
+        Only for the stage itself, which owns the directory: it removes what killed writers left. With several threads
+        so many parts are made at once; what is being made when a signal comes, or another part fails, is abandoned,
+        and no thread is left when this returns. Of several parts that fail, the error is that of the first.
         """
         missing = self.missing()
         for folder in {self.summary_path(name).parent for name in missing}:
             remove_temporary_files(folder)
         done = self.total - sum(self.by_name[name].size for name in missing)
         self.report(done, self.total)
-        wanted = self.by_name if names is None else set(names)
-        with RunningTime().watched() as running_time:
-            for name in missing:
-                if name not in wanted:
-                    continue
-                if deadline.reached():
-                    reason = f"{deadline.describe()}; {done} of {self.total} {self.unit} are done"
-                    return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
+        wanted = set(self.by_name if names is None else names)
+        waiting = [name for name in missing if name in wanted]
+        running: dict[Future[float], str] = {}
+        reason = ""
+        executor = ThreadPoolExecutor(threads, "part") if threads > 1 else _CallingThread()
+        with RunningTime().watched() as running_time, executor:
+
+            def make(name: str) -> float:
                 began = running_time()
                 self.make(name)
-                deadline.observe_step(running_time() - began)
-                done += self.by_name[name].size
-                self.report(done, self.total)
-        return None
+                return running_time() - began
+
+            try:
+                while waiting or running:
+                    while waiting and len(running) < threads:
+                        if deadline.reached():
+                            reason, waiting = deadline.describe(), []
+                            break
+                        name = waiting.pop(0)
+                        running[executor.submit(make, name)] = name
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        if future.exception() is not None:
+                            raise self._first_error(running)
+                        deadline.observe_step(future.result())
+                        done += self.by_name[running.pop(future)].size
+                        self.report(done, self.total)
+            except BaseException:
+                self._is_abandoned.set()
+                if running:
+                    with stop_signals() as stop, stop.watched():  # a second signal leaves no thread behind
+                        wait(running)
+                raise
+        if not reason:
+            return None
+        reason = f"{reason}; {done} of {self.total} {self.unit} are done"
+        return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
+
+    def check_abandoned(self) -> None:
+        """Leave the part that is being made if the stage ends; called every second or so by parts made at once."""
+        if self._is_abandoned.is_set():
+            raise CancelledError
+
+    def _first_error(self, running: dict[Future[float], str]) -> BaseException:
+        """Wait for what is being made, and return why the first part in their order failed by itself."""
+        self._is_abandoned.set()
+        errors = [future.exception() for future in running]
+        return next(error for error in errors if error is not None and not isinstance(error, CancelledError))
 
     def remove_files(self, names: Iterable[str]) -> None:
         """Remove the files of parts that have been joined; their summaries stay, and say that they were made."""

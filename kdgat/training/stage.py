@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from lightning import LightningModule
 from torch import nn
@@ -16,6 +16,8 @@ from kdgat.training.trainer import fit
 from kdgat.training.weights import save_weights
 
 logger = logging.getLogger(__name__)
+
+WEIGHTS: Final = "weights"  # the artifact of a fit, and the folder that holds those of several
 
 
 def train_stage(
@@ -78,7 +80,29 @@ def train_stage(
     return Finished(
         metrics={**result.metrics, **numbers},
         artifacts={
-            "weights": str(place.weights_path.relative_to(directory.path)),
+            WEIGHTS: str(place.weights_path.relative_to(directory.path)),
             "model": str(place.model_config_path.relative_to(directory.path)),
         },
     )
+
+
+class SeveralFits:
+    """What the fits of one stage leave: weights in a folder of each, and numbers under its name."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self.directory = directory
+        self.metrics: dict[str, float] = {}
+        self.artifacts: dict[str, str] = {}
+
+    def directory_of(self, name: str) -> RunDirectory:
+        """Make and return the folder of a fit; OwnerLostError if another process took the stage over."""
+        self.directory.check_owner()
+        path = self.directory.path / WEIGHTS / name
+        path.mkdir(parents=True, exist_ok=True)
+        return RunDirectory(path)
+
+    def add(self, name: str, outcome: Finished, metrics: Mapping[str, float] | None = None) -> None:
+        """Add the weights of a fit as `weights-<name>`, and these metrics, or all, each as `<name>_<metric>`."""
+        metrics = outcome.metrics if metrics is None else metrics
+        self.metrics |= {f"{name}_{metric}": value for metric, value in metrics.items()}
+        self.artifacts[f"{WEIGHTS}-{name}"] = outcome.artifacts[WEIGHTS]

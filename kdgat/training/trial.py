@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 import numpy as np
 import torch
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from kdgat.base.configuration import ConfigurationError
+from kdgat.base.text import MIB
 from kdgat.cluster.resources import parse_memory
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, cut
@@ -22,8 +22,6 @@ from kdgat.training.measure import measure_allocation
 from kdgat.training.random_state import separate_randomness
 from kdgat.training.source import EpochSource
 from kdgat.training.steps import Steps
-
-MIB: Final = 1 << 20
 
 
 def memory_budget(config: TrainingConfig, device: torch.device) -> int:

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 # One metadata key: safetensors writes several in no fixed order, and equal weights shall be equal files.
 METADATA_KEY = "kdgat"
 SUFFIX = ".safetensors"
+OF_THE_SAME_MODEL = "keep the configuration of that model, or start from scratch"
 
 
 class WeightsError(UserError):
@@ -118,3 +120,9 @@ def first_difference(found: Any, expected: Any, name: str = "") -> str:
                 return different
         return ""
     return "" if found == expected else f"{name} is {expected} and was {found}"
+
+
+def check_start(path: Path, found: Any, expected: Any, name: str = "", advice: str = OF_THE_SAME_MODEL) -> None:
+    """Raise StageInputError, naming the key, where weights to start from are described otherwise than expected."""
+    if different := first_difference(found, expected, name):
+        raise StageInputError(f"{path} cannot be started from, {different}: {advice}")

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.base.text import describe_bytes
 from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.sizing import Estimate
@@ -18,7 +19,7 @@ from kdgat.trees.inputs import check_files, trees_run
 from kdgat.trees.names import FAMILY as NAME
 from kdgat.trees.names import PRETRAIN
 from kdgat.trees.training.counts import estimate_counts
-from kdgat.trees.training.recommendation import describe_bytes, describe_memory, pretraining_seconds, stage_bytes
+from kdgat.trees.training.recommendation import describe_memory, pretraining_seconds, stage_bytes
 
 if TYPE_CHECKING:
     from kdgat.report.content import RunContent

@@ -27,7 +27,7 @@ from kdgat.trees.reading.collection import (
 )
 from kdgat.trees.sections import FileConfig
 from kdgat.trees.training.splits import split_files
-from kdgat.trees.training.start import check_start
+from kdgat.trees.training.start import check_encoder
 
 LOOKED_AT_BYTES = 4 << 20  # of files of text: read within a second
 
@@ -49,7 +49,7 @@ def trees_run(config: TreesConfig) -> Run:
         seed: starting_weights(Path(config.start_from).absolute(), seed) for seed in config.seeds
     }  # fmt: skip
     for path in starts.values():
-        check_start(path, config.encoder)
+        check_encoder(path, config.encoder)
 
     def external_inputs(planned: PlannedStage) -> Mapping[str, StageInput]:
         if planned.stage == PREPARE and collection is not None:

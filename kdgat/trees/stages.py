@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
-from kdgat.run.finished import WEIGHTS
 from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
@@ -23,7 +22,7 @@ from kdgat.stage.spec import StageSpec
 from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.device import release_memory
 from kdgat.training.random_state import seed_everything
-from kdgat.training.stage import train_stage
+from kdgat.training.stage import SeveralFits, train_stage
 from kdgat.training.weights import load_weights
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
 from kdgat.trees.graphs.networks import Networks
@@ -36,7 +35,7 @@ from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labe
 from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeBatchSource
-from kdgat.trees.training.start import check_start
+from kdgat.trees.training.start import check_encoder
 
 logger = logging.getLogger(__name__)
 
@@ -91,10 +90,9 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     start = None
     if START in spec.inputs:
         path = input_path(spec, directory, START)
-        check_start(path, config.encoder)
+        check_encoder(path, config.encoder)
         start = load_weights(path)[0]
-    metrics: dict[str, float] = {}
-    artifacts: dict[str, str] = {}
+    fits = SeveralFits(directory)
     for fraction in config.label_fractions:
         name = scale_of(fraction)
         chosen = choose_labelled(train.columns, fraction, spec.seed)
@@ -130,24 +128,14 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
             },
             metadata={"num_labels": len(chosen)},
             fit_name=name,
-            weights_directory=subdirectory(directory, name),
+            weights_directory=fits.directory_of(name),
         )
         if not isinstance(outcome, Finished):
             return outcome
-        metrics |= {f"{name}_{key}": value for key, value in outcome.metrics.items()}
-        metrics[f"{name}_labels"] = float(len(chosen))
-        artifacts[f"{WEIGHTS}-{name}"] = outcome.artifacts[WEIGHTS]
+        fits.add(name, outcome, {**outcome.metrics, "labels": float(len(chosen))})
         del model  # the next one is made in the memory of this one
         release_memory()
-    return Finished(metrics=metrics, artifacts=artifacts)
-
-
-def subdirectory(directory: RunDirectory, name: str) -> RunDirectory:
-    """Return where the weights of one of several fits go."""
-    directory.check_owner()
-    path = directory.path / WEIGHTS / name
-    path.mkdir(parents=True, exist_ok=True)
-    return RunDirectory(path)
+    return Finished(metrics=fits.metrics, artifacts=fits.artifacts)
 
 
 def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphStore:

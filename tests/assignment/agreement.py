@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.spatial.distance import cdist
 
-from kdgat.assignment.batch import solve_batch
-from kdgat.assignment.exact import linear_sum_assignment, solve
-from kdgat.assignment.large import solve_blocks, solve_points
+from kdgat.assignment import (
+    Assignment,
+    Reoptimiser,
+    linear_sum_assignment,
+    solve,
+    solve_batch,
+    solve_blocks,
+    solve_points,
+)
 from kdgat.assignment.points import METRICS
-from kdgat.assignment.reoptimiser import Reoptimiser
-from kdgat.assignment.result import Assignment
 
 BATCH = 50  # problems solved by one call of `solve_batch`
 POINTS = 10  # point problems for each of these

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kdgat.assignment import fallback as plain
+from kdgat.assignment import fallback
 from tests.assignment.agreement import check, check_all, draw
 
 
@@ -20,9 +20,9 @@ def test_solver_without_compiled_code_agrees_and_proves_itself() -> None:
     solved = 0
     for _ in range(200):
         case = draw(rng, 30)
-        found = plain.solve(case.cost, case.mask, case.maximize)
+        found = fallback.solve(case.cost, case.mask, case.maximize)
         if found is not None:
-            check(case, "plain", found.rows, found.columns, found.cost)
+            check(case, "fallback", found.rows, found.columns, found.cost)
             slack = (case.cost - found.u[:, None] - found.v) * (-1.0 if case.maximize else 1.0)
             allowed = slack if case.mask is None else slack[~case.mask]
             assert allowed.min() >= -1e-9 * np.abs(case.cost).max()

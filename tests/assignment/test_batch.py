@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from kdgat.assignment.batch import solve_batch
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import solve
+from kdgat.assignment import CostError, InfeasibleError, certify, solve, solve_batch
 
 
 def problems(number: int) -> list[np.ndarray]:
@@ -58,10 +56,10 @@ def test_problems_that_cannot_be_solved_are_named() -> None:
     blocked = np.ones((2, 2), bool)
     with pytest.raises(CostError, match=r"problem 1: cost\[0, 0\] is nan"):
         solve_batch([np.eye(2), np.array([[np.nan]])])
-    with pytest.raises(InfeasibleError, match="problem 0: no matching") as caught:
+    with pytest.raises(InfeasibleError, match="problem 0: cost matrix is infeasible: no matching") as caught:
         solve_batch([np.eye(2)], mask=[blocked])
     assert caught.value.matched == 0
-    with pytest.raises(CostError, match=r"sizes\[1\] is \[4, 1\]: from \[1, 1\] to \[3, 3\]"):
+    with pytest.raises(CostError, match=r"sizes\[1\] is \[4, 1\]: from \[0, 0\] to \[3, 3\]"):
         solve_batch(np.zeros((2, 3, 3)), sizes=[[1, 2], [4, 1]])
     for costs, options in (
         (np.zeros((2, 2)), {}),
@@ -72,3 +70,49 @@ def test_problems_that_cannot_be_solved_are_named() -> None:
     ):
         with pytest.raises(CostError):
             solve_batch(costs, **options)
+
+
+def test_a_frame_without_rows_or_columns_has_an_empty_answer() -> None:
+    frames = [np.array([[4.0, 1.0], [2.0, 0.0]]), np.zeros((0, 3)), np.zeros((2, 0)), np.array([[7.0]])]
+    batch = solve_batch(frames)
+    assert batch.cost.tolist() == [3.0, 0.0, 0.0, 7.0]
+    assert batch.columns.tolist() == [[1, 0], [-1, -1], [-1, -1], [0, -1]]
+    for k, frame in enumerate(frames):
+        certify(frame, batch[k])
+    sizes = np.array([[2, 2], [0, 2], [1, 0]])
+    padded = solve_batch(np.tile(frames[0], (3, 1, 1)), sizes=sizes)
+    assert padded.cost.tolist() == [3.0, 0.0, 0.0]
+    assert (padded[1].u.size, padded[1].v.size) == (0, 2)
+    assert len(solve_batch(np.zeros((3, 0, 4)))) == 3
+
+
+def test_an_infeasible_frame_leaves_the_others_their_answers() -> None:
+    frames = [np.ones((2, 2)), np.ones((3, 2)), np.array([[1.0, 2.0], [3.0, 5.0]])]
+    masks = [np.array([[1, 1], [0, 0]], bool), None, None]
+    with pytest.raises(InfeasibleError, match="problem 0: "):
+        solve_batch(frames, mask=masks)
+    batch = solve_batch(frames, mask=masks, keep_infeasible=True)
+    assert list(batch.failed) == [0]
+    assert batch.failed[0].rows == [0]
+    assert np.isnan(batch.cost[0])
+    assert batch.columns[0].tolist() == [-1, -1, -1]
+    assert batch.cost[1:].tolist() == [2.0, 5.0]
+    assert batch[-1].columns.tolist() == [1, 0]
+    with pytest.raises(InfeasibleError, match="problem 0: "):
+        batch[0]
+
+
+def test_masks_of_masked_arrays_count_in_a_batch() -> None:
+    frame = np.ma.masked_array([[1, 9], [2, 9.5]], mask=[[1, 0], [0, 0]])
+    assert solve_batch([frame, frame.data]).columns.tolist() == [[1, 0], [0, 1]]
+    assert solve_batch(np.ma.stack([frame, frame])).columns.tolist() == [[1, 0], [1, 0]]
+
+
+def test_what_is_wrong_with_a_frame_is_said_with_its_number() -> None:
+    for wrong, kind, words in (
+        (np.zeros(3), CostError, r"expected a matrix \(2-D array\)"),
+        (np.eye(2) * 1j, TypeError, "Cannot cast"),
+        ([[1, 2], [3]], CostError, "no matrix"),
+    ):
+        with pytest.raises(kind, match=f"problem 1: .*{words}"):
+            solve_batch([np.eye(2), wrong])

@@ -8,12 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kdgat.assignment.certificate import CertificateError, Problem, certify, check_assignment, check_label
+from kdgat.assignment import Assignment, CertificateError, certify, solve
 from kdgat.assignment.errors import OptimalityError
-from kdgat.assignment.exact import Found, proven, solve
+from kdgat.assignment.exact import Found, proven
 from kdgat.assignment.matrix import make_matrix
-from kdgat.assignment.result import Assignment, Counters
+from kdgat.assignment.result import Counters
 from kdgat.assignment.warm_start import Seed
+from kdgat.lap.instances.label import Problem, check_assignment, check_label
 
 # The three by three example of the literature on learned duals, with its right answer.
 COST = np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])

@@ -8,9 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kdgat.assignment import batch, core, kernels, small
+from kdgat.assignment import batch, core, dense, rows, small, solve
 from kdgat.assignment import constant_background as background
-from kdgat.assignment.exact import solve
 from kdgat.lap.graphs import neighbours
 from kdgat.lap.models import inference, sweeps
 
@@ -18,7 +17,7 @@ PROGRAM = """
 import warnings
 import numba.core.caching as caching
 caching.FunctionCache._impl_class._locator_classes = []  # as if no directory could be written
-from kdgat.assignment.compilation import compiled
+from kdgat.base.machine_code import compiled
 @compiled
 def twice(value):
     return value + value
@@ -36,7 +35,7 @@ def test_kernel_without_a_place_for_its_code_still_works_and_warns() -> None:
 
 
 def test_no_kernel_keeps_the_lock_of_python() -> None:
-    modules = (background, batch, core, kernels, neighbours, inference, small, sweeps)
+    modules = (background, batch, core, dense, neighbours, inference, rows, small, sweeps)
     found = [kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "py_func")]
     kept = [each.py_func.__name__ for each in found if each.stats.cache_path and not each.targetoptions.get("nogil")]
     assert len(found) > 10

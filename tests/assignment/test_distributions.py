@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "lap"

@@ -5,11 +5,8 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
-from scipy.sparse import csr_array
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import linear_sum_assignment, solve
+from kdgat.assignment import CostError, InfeasibleError, Reoptimiser, certify, linear_sum_assignment, solve
 from kdgat.assignment.matrix import make_matrix
 from kdgat.lap.instances.distributions import generate
 
@@ -168,16 +165,19 @@ def test_seed_of_huge_duals_that_cancel_is_no_good_seed(method: str) -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", METHODS)
-def test_costs_whose_sums_overflow_are_named(method: str) -> None:
+def test_costs_whose_sums_overflow_are_named_and_others_near_the_limit_are_solved(method: str) -> None:
     cost = np.full((4, 5), 1e305)
     cost[2, 3] = -1e308
-    for matrix, name in ((cost, r"cost\[2, 3\]"), (cost.T, r"cost\[3, 2\]")):
-        with pytest.raises(CostError, match=rf"{name} is -1e\+308: sums .* scale the matrix"):
-            solve(matrix, method=method)
+    for matrix in (cost, cost.T, np.where(cost > 0, cost, -1.7e308)):
+        found = solve(matrix, method=method)
+        assert found.cost == pytest.approx(matrix.min() + 3e305, rel=1e-12)
+        assert found.gap <= 1e-9 * abs(found.cost)
+        certify(matrix, found)
     rest = np.arange(20).reshape(4, 5) == 13
-    assert solve(cost / 1e3, mask=rest, method=method).cost == pytest.approx(4e302)
-    with pytest.raises(CostError, match=r"is 1e\+305: sums"):
-        solve(cost, mask=rest, method=method)
+    assert solve(cost, mask=rest, method=method).cost == pytest.approx(4e305)
+    for matrix, name in ((np.full((4, 5), 1e308), r"cost\[0, 0\]"), (-np.full((5, 4), 1e308), r"cost\[0, 0\]")):
+        with pytest.raises(CostError, match=rf"{name} is -?1e\+308: sums .* scale the matrix"):
+            solve(matrix, method=method)
     with pytest.raises(CostError, match="scale the matrix"):
         solve([[10**400, 1], [1, 1]], method=method)
 
@@ -238,7 +238,7 @@ def test_input_is_not_changed_and_may_be_read_only() -> None:
     ("cost", "options", "words"),
     [
         (np.zeros(3), {}, r"shape \(3,\)"),
-        (np.zeros((0, 3)), {}, "no entry"),
+        (np.zeros((0, 3)), {"mask": np.zeros((3, 0), bool)}, r"mask has shape \(3, 0\)"),
         (np.zeros((2, 2), complex), {}, "dtype complex128"),
         (np.array([["a"]]), {}, "dtype <U1"),
         ([[1.0, np.nan], [0.0, 0.0]], {}, r"cost\[0, 1\] is nan"),
@@ -280,7 +280,9 @@ def test_line_without_an_allowed_entry_is_infeasible(method: str) -> None:
     assert solve(EXAMPLE[:2], mask=mask[:2], method=method).cost == 5.0
 
 
-@pytest.mark.parametrize("bad", [np.ones((2, 2), complex), np.ones((2, 2), object), [["a"]], np.ones((2, 2), "m8[s]")])
+@pytest.mark.parametrize(
+    "bad", [np.ones((2, 2), complex), np.ones((2, 2), object), np.array([["a"]]), np.ones((2, 2), "m8[s]")]
+)
 def test_types_without_order_are_type_errors_as_in_scipy(bad) -> None:
     with pytest.raises(TypeError, match="dtype"):
         linear_sum_assignment(bad)
@@ -288,11 +290,30 @@ def test_types_without_order_are_type_errors_as_in_scipy(bad) -> None:
         solve(bad)
 
 
-def test_sparse_matrix_and_the_wrong_infinity_say_what_to_do() -> None:
-    with pytest.raises(CostError, match=r"sparse matrix: pass cost.toarray\(\)"):
-        solve(csr_array(np.eye(3)))
+def test_the_wrong_infinity_says_what_to_do() -> None:
     with pytest.raises(CostError, match=r"cost\[1, 0\] is -inf.* forbidden by \+inf if costs are minimised"):
         linear_sum_assignment([[1.0, np.inf], [-np.inf, 2.0]])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_rows_or_columns_nothing_is_matched(method: str) -> None:
+    for shape in ((0, 0), (0, 3), (2, 0)):
+        found = solve(np.zeros(shape), method=method)
+        assert (found.rows.size, found.columns.size, found.cost, found.gap) == (0, 0, 0.0, 0.0)
+        assert (found.u.shape, found.v.shape) == (shape[:1], shape[1:])
+        assert certify(np.zeros(shape), found).cost == 0.0
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_mask_of_a_masked_array_forbids_beside_a_mask(method: str) -> None:
+    cost = np.ma.masked_array([[1, 9, 9], [2, 9.5, 7]], mask=[[1, 0, 0], [0, 0, 0]])
+    assert solve(cost, method=method).columns.tolist() == [1, 0]
+    assert solve(cost, mask=np.array([[0, 0, 0], [1, 0, 0]], bool), method=method).columns.tolist() == [1, 2]
+    assert solve(np.ma.masked_array([[np.nan, 1.0]], mask=[[1, 0]]), method=method).cost == 1.0
+    assert Reoptimiser(cost).solve().columns.tolist() == [1, 0]
+    problem = Reoptimiser(cost)
+    with pytest.raises(CostError, match=r"cost is a masked array: pass cost\.data"):
+        problem.replace_rows([0], cost[:1])
 
 
 def test_python_integers_beyond_64_bits_are_costs() -> None:

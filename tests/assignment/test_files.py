@@ -1,22 +1,25 @@
 """Reading cost matrices: every format gives the same costs, and what is wrong with a file is said."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.io import mmread, mmwrite
-from scipy.sparse import coo_array
+from scipy.io import mmread, mmwrite, savemat
+from scipy.sparse import coo_array, csc_array, save_npz
 
-from kdgat.assignment.exact import solve
-from kdgat.assignment.files import read_cost
+from kdgat.assignment import read_cost, solve
+from kdgat.assignment.files import read_matrix
 from kdgat.assignment.orlibrary import read_orlibrary
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.schema1 import read_record
 from kdgat.lap.instances.store import write_store
 
+MTX = b"%%MatrixMarket matrix coordinate real general\n2 2 3\n1 1 1\n1 2 7\n2 1 2\n"
 OR_LIBRARY = Path(__file__).parents[3] / "shared" / "data" / "lap"
 
 
@@ -61,8 +64,7 @@ def test_or_library_arcs_forbid_the_pairs_that_are_not_listed(tmp_path: Path) ->
         ("", "empty"),
         ("3\n1 2 3 4 5 6 7 8\n", "8 numbers follow n = 3: expected 9 costs.*cut off"),
         ("2\n1 2 x 4\n", "word 4 is 'x', expected a number"),
-        ("2.5 1 2\n", "begins with 2.5"),
-        ("-4 1 2\n", "begins with -4"),
+        ("0\n1 2\n", "begins with 0"),
         ("4\n1 1 5\n1 1 6\n", "the arc from row 1 to column 1 is given twice"),
         ("4\n1 5 5\n", "3 numbers follow n = 4"),
     ],
@@ -126,17 +128,102 @@ def test_a_record_of_a_store_is_chosen_by_index(tmp_path: Path) -> None:
     assert np.array_equal(first[1], second[1])
 
 
+def write_hdf5(path: Path, **arrays: np.ndarray) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, values in arrays.items():
+            file[name] = values
+    return path
+
+
+COSTS = np.random.default_rng(0).integers(1, 30, (4, 4)) / 4
+
+
+@pytest.mark.parametrize("name", ["C", "D", "cost", "K"])
+def test_a_plain_matrix_in_an_hdf5_file_is_read_whatever_its_name(tmp_path: Path, name: str) -> None:
+    path = write_hdf5(tmp_path / "a.h5", **{name: COSTS, "labels": np.arange(4)})
+    cost, mask = read_cost(path, read_record=read_record)
+    assert mask is None
+    assert np.array_equal(cost, COSTS)
+    with pytest.raises(UserError, match=r"index 0 names a record of kdgat lap generate, and there is none"):
+        read_cost(path, 0, read_record=read_record)
+
+
+def test_of_several_matrices_in_an_hdf5_file_one_is_chosen_by_key(tmp_path: Path) -> None:
+    path = write_hdf5(tmp_path / "a.h5", first=COSTS, **{"group/second": COSTS[:2]})
+    with pytest.raises(UserError, match=r"choose one by --key, of first \(4, 4\), group/second \(2, 4\)"):
+        read_cost(path)
+    assert np.array_equal(read_cost(path, key="group/second")[0], COSTS[:2])
+    with pytest.raises(UserError, match=r"no matrix 'third': choose one"):
+        read_cost(path, key="third")
+    write_hdf5(tmp_path / "b.h5", cost=COSTS, mask=COSTS > 5, other=COSTS)
+    mask = read_cost(tmp_path / "b.h5")[1]
+    assert mask is not None
+    assert np.array_equal(mask, COSTS > 5)
+
+
+def test_an_hdf5_file_without_a_matrix_says_what_it_holds(tmp_path: Path) -> None:
+    write_hdf5(tmp_path / "a.h5", line=np.arange(3), cube=np.zeros((2, 3, 3)))
+    with pytest.raises(UserError, match=r"no matrix of numbers .*cube \(2, 3, 3\), line \(3,\); a file of problems is"):
+        read_cost(tmp_path / "a.h5", read_record=read_record)
+
+
+def write_matlab73(path: Path) -> Path:
+    """Write a matrix and a sparse one as MATLAB does, column by column and as a group."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file.create_dataset("K", data=COSTS[:3].T).attrs["MATLAB_class"] = np.bytes_("double")
+        group, matrix = file.create_group("S"), csc_array(np.where(COSTS > 4, COSTS, 0))
+        group.attrs["MATLAB_class"], group.attrs["MATLAB_sparse"] = np.bytes_("double"), np.uint64(4)
+        group["data"], group["ir"], group["jc"] = matrix.data, matrix.indices, matrix.indptr
+        file["#refs#/a"] = COSTS
+    return path
+
+
+def write_matlab5(path: Path) -> Path:
+    savemat(path, {"K": COSTS[:3], "S": csc_array(np.where(COSTS > 4, COSTS, 0)), "text": "words"})
+    return path
+
+
+@pytest.mark.parametrize("write", [write_matlab5, write_matlab73])
+def test_variables_of_matlab_are_read_as_matlab_shows_them(tmp_path: Path, write: Callable[[Path], Path]) -> None:
+    path = write(tmp_path / "a.mat")
+    assert np.array_equal(read_cost(path, key="K")[0], COSTS[:3])
+    cost, mask = read_cost(path, key="S")
+    assert mask is not None
+    assert np.array_equal(mask, COSTS <= 4)
+    assert np.array_equal(cost[~mask], COSTS[~mask])
+    with pytest.raises(UserError, match=r"--key.* of K( \(3, 4\))?, S"):
+        read_cost(path)
+
+
+@pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia"])
+def test_a_sparse_matrix_of_scipy_forbids_where_nothing_is_stored(tmp_path: Path, kind: str) -> None:
+    save_npz(tmp_path / "a.npz", csc_array(np.where(COSTS > 4, COSTS, 0)).asformat(kind))
+    cost, mask = read_cost(tmp_path / "a.npz")
+    assert mask is not None
+    assert np.array_equal(mask, COSTS <= 4)
+    assert np.array_equal(cost[~mask], COSTS[~mask])
+    assert read_matrix(tmp_path / "a.npz").nnz == (COSTS > 4).sum()
+
+
 def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
     for name, content, words in (
         ("a.npy", b"nothing", "not a NumPy array file"),
         ("a.npz", b"nothing", "not an .npz file"),
         ("a.mtx", b"nothing", "not a Matrix Market file"),
-        ("a.csv", b"1,2\n3,x\n", "could not convert"),
-        ("a.csv", b"1,2\n3\n", "number of columns changed from 2 to 1 at row 2; give rows"),
+        ("a.csv", b"1,2\n3,x\n", "row 2, column 2 is 'x', expected a number.*no heading"),
+        ("a.csv", b"1,2\n3\n", "row 2 has 1 columns, row 1 has 2: give rows of one length"),
         ("a.csv", b"\n", "empty; give rows of numbers"),
         ("a.csv", b"\xff1,2", "is no text in UTF-8 .*: save it as UTF-8"),
         ("a.txt", b"\xff\xfe1", "is text in UTF-16: save it as UTF-8"),
         ("a.pdf", b"1", "unknown format; give .npy"),
+        ("a.mat", b"nothing", "not a MATLAB file"),
+        ("a.npy", b"PK\x03\x04", "several arrays.*rename it to .npz"),
+        ("a.npz", b"\x93NUMPY", "a single array.*rename it to .npy"),
+        ("a.mtx", MTX.replace(b"7", b"1e400"), "an entry is '1e400', beyond the largest number"),
+        ("a.mtx", MTX.replace(b"7", b"-inf"), "an entry is '-inf'"),
+        ("a.mtx", MTX.replace(b"7", b"nan"), "the entry of row 1 and column 2 is nan"),
+        ("a.txt", b"2\n1e400 1 2 3\n", "word 2 is '1e400', beyond"),
+        ("a.txt", b"2 1 2 3 4\n", "a matrix of 1 x 5, or an OR-Library problem of 2 rows: write the number"),
         ("a.h5", b"1", "not an HDF5 file"),
     ):
         (tmp_path / name).write_bytes(content)
@@ -150,8 +237,15 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros(4))
     with pytest.raises(UserError, match="1 dimensions"):
         read_cost(tmp_path / "a.npy")
+    for wrong in (np.nan, -np.inf):
+        np.save(tmp_path / "a.npy", np.array([[1, 2], [3, wrong]]))
+        with pytest.raises(UserError, match=rf"cost\[1, 1\] is {wrong}, counted from 0: write a number"):
+            read_cost(tmp_path / "a.npy")
+    np.save(tmp_path / "a.npy", np.array([["1", "1e400"]]).astype(np.longdouble))
+    with pytest.raises(UserError, match=r"cost\[0, 1\] is 1e\+400, beyond"):
+        read_cost(tmp_path / "a.npy")
     np.save(tmp_path / "a.npy", np.array([{}]), allow_pickle=True)
-    with pytest.raises(UserError, match="not a NumPy array file"):
+    with pytest.raises(UserError, match="it holds Python objects"):
         read_cost(tmp_path / "a.npy")
     with pytest.raises(UserError, match=r"none\.npy: no such file"):
         read_cost(tmp_path / "none.npy")
@@ -163,7 +257,7 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
         read_cost(tmp_path / "a.mtx")
     huge = "%%MatrixMarket matrix coordinate real general\n1000000 1000000 1\n1 1 1.0\n"
     (tmp_path / "a.mtx").write_text(huge)
-    with pytest.raises(UserError, match="1000000 x 1000000: costs of that size take 7451 GiB"):
+    with pytest.raises(UserError, match="1000000 x 1000000: as a dense matrix, costs take 7451 GiB"):
         read_cost(tmp_path / "a.mtx")
 
 

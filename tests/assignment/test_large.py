@@ -5,9 +5,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.spatial.distance import cdist
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.large import solve_blocks, solve_points
+from kdgat.assignment import CostError, InfeasibleError, certify, solve_blocks, solve_points
 from kdgat.assignment.points import METRICS, PointCosts
 
 
@@ -62,7 +60,7 @@ def test_the_tree_finds_the_columns_that_the_whole_row_has() -> None:
 @pytest.mark.parametrize("kind", ["uniform", "whole", "tied", "forbidden"])
 @pytest.mark.parametrize("shape", [(150, 150), (90, 160), (160, 90)])
 def test_blocks_of_rows_are_matched_as_by_scipy(kind: str, shape: tuple[int, int], monkeypatch) -> None:
-    monkeypatch.setattr("kdgat.assignment.blocks.BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr("kdgat.assignment.large.BLOCK_ENTRIES", 1000)
     rng = np.random.default_rng(0)
     cost = rng.random(shape).astype(np.float32)
     if kind == "whole":

@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment import quick
-from kdgat.assignment.errors import CostError
-from kdgat.assignment.exact import linear_sum_assignment, solve
+from kdgat.assignment import CostError, linear_sum_assignment, quick, solve
 from kdgat.lap.instances.distributions import generate
 
 

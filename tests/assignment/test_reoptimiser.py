@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.exact import solve
-from kdgat.assignment.reoptimiser import REUSED, Reoptimiser
+from kdgat.assignment import CostError, InfeasibleError, Reoptimiser, certify, solve
+from kdgat.assignment.reoptimiser import REUSED
 
 EXAMPLE = np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
 
@@ -46,7 +44,7 @@ class Mirror:
         n, m = self.cost.shape
         rows = self.rng.permutation(n)[: self.rng.integers(1, 3)]
         columns = self.rng.permutation(m)[: self.rng.integers(1, 3)]
-        match self.rng.integers(6):
+        match self.rng.integers(7):
             case 0:
                 cost, mask = self.block((rows.size, m))
                 self.problem.replace_rows(rows, cost, mask)
@@ -70,6 +68,10 @@ class Mirror:
                 self.cost[rows] = self.blocked(*self.block((rows.size, m)))
                 finite = np.isfinite(self.cost)
                 self.problem.update(np.where(finite, self.cost, 0.0), ~finite)
+            case 6 if self.rng.random() < 0.3:
+                gone = [self.rng.permutation(size)[: self.rng.integers(size)] for size in (n, m)]
+                self.problem.remove(rows=gone[0], columns=gone[1])
+                self.cost = np.delete(np.delete(self.cost, gone[0], 0), gone[1], 1)
 
     def check(self) -> str:
         """Compare with scipy and certify; return the seed of the solve, or that there is no matching."""
@@ -109,6 +111,16 @@ def test_any_sequence_of_changes_has_the_optimum_of_scipy_and_the_full_certifica
     seeds = run_sequences(0, 120)
     assert seeds[REUSED] > 600
     assert seeds["infeasible"] > 20
+
+
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_all_lines_but_one_are_removed(is_transposed: bool) -> None:
+    cost = np.array([[4.0, 1.0, 3.0, 2.0], [2.0, 0.0, 5.0, 3.0], [3.0, 2.0, 2.0, 1.0]])
+    problem = Reoptimiser(cost.T if is_transposed else cost)
+    problem.solve()
+    problem.remove(**{"columns" if is_transposed else "rows": [1, 2]})
+    found = problem.solve()
+    assert (found.cost, (found.rows if is_transposed else found.columns).tolist()) == (1.0, [1])
 
 
 @pytest.mark.nightly

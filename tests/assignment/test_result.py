@@ -7,9 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from kdgat.assignment.errors import InfeasibleError
-from kdgat.assignment.exact import solve
-from kdgat.assignment.result import Assignment
+from kdgat.assignment import Assignment, InfeasibleError, solve
 
 
 def test_an_assignment_is_shown_in_one_line_however_large_it_is() -> None:

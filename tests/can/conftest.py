@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import small_config, train_here
 

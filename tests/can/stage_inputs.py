@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
+from kdgat.canbus.features import RECORDINGS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
 from kdgat.stage.directory import RunDirectory

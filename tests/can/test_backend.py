@@ -27,8 +27,7 @@ from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
 from kdgat.can.training.preparation import run_prepare
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
+from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording, write_recording
 from kdgat.canbus.readers import parquet
 from kdgat.canbus.readers.parquet import decode_payloads, read_columns, read_parquet
 from kdgat.run.kinds import StageKind

@@ -11,7 +11,7 @@ from kdgat.can.family import FAMILY
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import recording_inputs
 from kdgat.canbus.catalog import HELD_OUT
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.family.sweep import Sweep
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.interval import Interval

@@ -7,9 +7,9 @@ import pytest
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.inputs import check_evaluated, check_recordings, recording_inputs
+from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import DatasetError
-from kdgat.canbus.messages import RecordingError
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex
 from tests.canbus.recording_files import random_messages, write_text
 

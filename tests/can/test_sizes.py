@@ -6,7 +6,7 @@ import pytest
 
 from kdgat.can.config import CanConfig
 from kdgat.can.sizes import assume, data_size, data_sizes, rule_for
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 
 HOUR_S = 3600
 

@@ -11,7 +11,7 @@ import can
 import dpkt
 from can.io.trc import TRCFileVersion
 
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages
 
 NETWORK_ORDER, HOST_ORDER = ">", "<"
 EXTENDED_FLAG = 0x80000000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages
 
 REAL_DATA = Path(__file__).parents[3] / "shared" / "data"
 """Real recordings, where the machine has them."""

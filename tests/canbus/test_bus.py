@@ -14,8 +14,7 @@ import pytest
 from can.interfaces.virtual import VirtualBus
 
 from kdgat.base.errors import UserError
-from kdgat.canbus.bus import read_bus
-from kdgat.canbus.messages import Messages, RecordingError
+from kdgat.canbus import Messages, RecordingError, open_bus
 from kdgat.canbus.stream import MessageStream
 from tests.canbus.log_files import error_frame, fd_frame, frames, remote_frame
 from tests.canbus.recording_files import assert_same_traffic, joined, random_messages
@@ -31,7 +30,7 @@ def sender(request: pytest.FixtureRequest) -> Iterator[VirtualBus]:
 
 
 def _read(sender: VirtualBus, **options: Any) -> MessageStream:
-    return read_bus(str(sender.channel_id), "virtual", **options)
+    return open_bus(str(sender.channel_id), "virtual", **options)
 
 
 def _take(stream: MessageStream, num_messages: int) -> Messages:
@@ -171,7 +170,7 @@ def test_timestamps_never_run_backwards(sender: VirtualBus) -> None:
 
 def test_bus_that_cannot_be_opened_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"nonsense:can9: cannot be opened .*check interface, channel and bitrate"):
-        read_bus("can9", "nonsense")
+        open_bus("can9", "nonsense")
     monkeypatch.setitem(sys.modules, "can", None)
     with pytest.raises(RecordingError, match=r"virtual:x: is a live bus, which python-can reads; .*kdgat\[logs\]"):
-        read_bus("x", "virtual")
+        open_bus("x", "virtual")

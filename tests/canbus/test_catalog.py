@@ -11,18 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.catalog import (
-    HELD_OUT,
-    DatasetEntry,
-    DatasetError,
-    Recordings,
-    find_entry,
-    find_recordings,
-    load_catalog,
-    split_roles,
-)
-from kdgat.canbus.logs import write_recording
-from kdgat.canbus.messages import RecordingError
+from kdgat.canbus import RecordingCatalog, RecordingError, find_recordings, write_recording
+from kdgat.canbus.catalog import HELD_OUT, DatasetEntry, DatasetError, find_entry, load_catalog, split_roles
 from tests.canbus.log_files import frames, write_log
 from tests.canbus.recording_files import REAL_DATA, random_messages, write_text
 
@@ -45,7 +35,7 @@ def cars(tmp_path: Path) -> Path:
     return folder.parent
 
 
-def _names(recordings: Recordings) -> dict[str, list[str]]:
+def _names(recordings: RecordingCatalog) -> dict[str, list[str]]:
     return {"train": [f.name for f in recordings.train]} | {
         scenario: [f.name for f in files] for scenario, files in recordings.test.items()
     }

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording, write_recording
+from kdgat.canbus.messages import BadRow
 from tests.canbus.recording_files import (
     FORMATS,
     LABELLED_FORMATS,

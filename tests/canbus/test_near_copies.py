@@ -6,18 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.catalog import find_recordings
-from kdgat.canbus.logs import write_recording
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages, find_recordings, make_vehicle, simulate, write_recording
 from kdgat.canbus.near_copies import SKETCH, holds_much_of, kept_blocks, shared_blocks, sketch
-from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
+from kdgat.canbus.simulation import AttackKind
 
 VEHICLE = make_vehicle(5, "rowan")
 
 
 @pytest.fixture(scope="module")
 def drive() -> Messages:
-    return make_recording(VEHICLE, 30.0, seed=1)
+    return simulate(VEHICLE, 30.0, seed=1)
 
 
 def test_a_cut_at_any_place_is_found(drive: Messages) -> None:
@@ -36,7 +34,7 @@ def test_a_drive_with_attacks_added_shares_what_lies_between_them(drive: Message
 
 
 def test_two_drives_of_one_vehicle_share_nothing(drive: Messages) -> None:
-    for other in (make_recording(VEHICLE, 30.0, seed=2), make_recording(VEHICLE, 30.0, AttackKind.REPLAY, seed=3)):
+    for other in (simulate(VEHICLE, 30.0, seed=2), simulate(VEHICLE, 30.0, AttackKind.REPLAY, seed=3)):
         assert shared_blocks(kept_blocks(drive), kept_blocks(other)) == 0.0
 
 
@@ -50,7 +48,7 @@ def test_a_sketch_of_a_long_recording_finds_a_part_and_a_whole_of_it(drive: Mess
     known = sketch(kept_blocks(drive))
     assert len(known) <= SKETCH
     assert holds_much_of(kept_blocks(drive.select(slice(2000, 12000))), known)
-    assert not holds_much_of(kept_blocks(make_recording(VEHICLE, 30.0, seed=2)), known)
+    assert not holds_much_of(kept_blocks(simulate(VEHICLE, 30.0, seed=2)), known)
     assert not holds_much_of(kept_blocks(drive), [])
 
 
@@ -69,7 +67,7 @@ def test_a_short_cut_of_a_long_recording_is_found_by_its_sketch(share: float) ->
 def test_a_training_recording_that_overlaps_a_test_recording_is_left_out(drive: Messages, tmp_path: Path) -> None:
     half, fifth = len(drive) // 2, len(drive) // 5
     for name, part in {
-        "train_01__apart": make_recording(VEHICLE, 10.0, seed=8),
+        "train_01__apart": simulate(VEHICLE, 10.0, seed=8),
         "train_01__overlapping": drive.select(slice(0, half)),
         "train_01__touching": drive.select(slice(0, half - fifth)),
         "test_01__drive": drive.select(slice(half - fifth, len(drive))),

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import BadRow, Messages, RecordingError
-from kdgat.canbus.stream import MessageStream, follow_file, read_chunks
+from kdgat.canbus import Messages, RecordingError, follow_file, read_recording, stream_recording, write_recording
+from kdgat.canbus.messages import BadRow
+from kdgat.canbus.stream import MessageStream
 from tests.canbus.log_files import MULTI_CHANNEL_WRITERS, WRITERS, merged
 from tests.canbus.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text
 
@@ -41,7 +41,7 @@ def test_chunks_are_the_messages_of_the_recording(tmp_path: Path, name: str) -> 
         path.write_bytes(gzip.compress(write_text(tmp_path / "b.log", written, "candump.log").read_bytes()))
     else:
         write_text(path, written, name)
-    stream = read_chunks(path, 700)
+    stream = stream_recording(path, 700)
     chunks = list(stream)
     assert max(len(chunk) for chunk in chunks) <= 700
     assert len(chunks) > 5
@@ -55,11 +55,11 @@ def test_chunks_of_one_channel_are_its_messages(tmp_path: Path, name: str) -> No
     write, channels = MULTI_CHANNEL_WRITERS[name]
     path = write(tmp_path / name, merged(random_messages(1500, 1), random_messages(700, 2)))
     for channel in channels:
-        assert_same_recording(list(read_chunks(path, 100, channel=channel)), read_recording(path, channel=channel))
+        assert_same_recording(list(stream_recording(path, 100, channel=channel)), read_recording(path, channel=channel))
     with pytest.raises(RecordingError, match="holds 2 channels"):
-        list(read_chunks(path, 100))
+        list(stream_recording(path, 100))
     with pytest.raises(RecordingError, match="channel='9': holds no message of it"):
-        list(read_chunks(path, 100, channel=9))
+        list(stream_recording(path, 100, channel=9))
 
 
 def test_interfaces_of_candump_that_come_late_are_counted_over_all_blocks(tmp_path: Path) -> None:
@@ -67,8 +67,8 @@ def test_interfaces_of_candump_that_come_late_are_counted_over_all_blocks(tmp_pa
     first = "".join(f"({row}.0) can0 {row % 2048:03X}#11\n" for row in range(9000))
     second = "".join(f"({row}.0) can{row % 2} {row % 2048:03X}#11\n" for row in range(9001, 18_000))
     path.write_text(first + second)
-    assert_same_recording(list(read_chunks(path, 100, channel="can1")), read_recording(path, channel="can1"))
-    assert_same_recording(list(read_chunks(path, 100, channel="can0")), read_recording(path, channel="can0"))
+    assert_same_recording(list(stream_recording(path, 100, channel="can1")), read_recording(path, channel="can1"))
+    assert_same_recording(list(stream_recording(path, 100, channel="can0")), read_recording(path, channel="can0"))
 
 
 def test_damage_is_counted_with_its_lines_and_refused_at_the_end(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_damage_is_counted_with_its_lines_and_refused_at_the_end(tmp_path: Path)
     for number in (10, 9000):
         lines[number - 1] = "(x) can0 123#11"
     path.write_text("\n".join(lines) + "\n")
-    stream = read_chunks(path, 100)
+    stream = stream_recording(path, 100)
     assert_same_recording(list(stream), read_recording(path))
     assert stream.status.num_bad_rows == 2
     assert stream.status.bad_rows == read_recording(path).bad_rows
     path.write_text("\n".join(lines[:100] + ["(x) can0 123#11"] * 50) + "\n")
     with pytest.raises(RecordingError, match=r"51 of 150 rows are bad"):
-        list(read_chunks(path, 10))
+        list(stream_recording(path, 10))
 
 
 @pytest.mark.parametrize("name", ["a.blf", "a.log.gz"])
@@ -95,7 +95,7 @@ def test_chunks_of_a_log_that_is_cut_off_are_what_stands_before(tmp_path: Path, 
     else:
         content = gzip.compress(write_text(tmp_path / "b.log", written, "candump.log").read_bytes())
     path.write_bytes(content[: len(content) // 2])
-    stream = read_chunks(path, 1000)
+    stream = stream_recording(path, 1000)
     assert_same_recording(list(stream), read_recording(path))
     assert stream.status.bad_rows == read_recording(path).bad_rows
     assert stream.status.num_bad_rows == 1
@@ -103,19 +103,19 @@ def test_chunks_of_a_log_that_is_cut_off_are_what_stands_before(tmp_path: Path, 
 
 def test_unusable_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="is no file"):
-        read_chunks(tmp_path / "none.log")
+        stream_recording(tmp_path / "none.log")
     with pytest.raises(RecordingError, match="is no file"):
         follow_file(tmp_path / "none.log")
     (tmp_path / "a.log").write_text("hello\n")
     with pytest.raises(RecordingError, match="unknown format"):
-        list(read_chunks(tmp_path / "a.log"))
+        list(stream_recording(tmp_path / "a.log"))
     with pytest.raises(RecordingError, match="unknown format"):
         list(follow_file(tmp_path / "a.log", stop_at_end=True))
     blf = WRITERS["a.blf"][0](tmp_path / "a.blf", random_messages(10))
     with pytest.raises(RecordingError, match="Vector BLF file, which cannot be followed"):
         follow_file(blf)
     with pytest.raises(ValueError, match="size=0"):
-        read_chunks(blf, 0)
+        stream_recording(blf, 0)
 
 
 @pytest.mark.parametrize("name", [*FORMATS, "a.asc", "a.trc"])
@@ -272,7 +272,7 @@ def test_closed_stream_ends(tmp_path: Path, lines: list[bytes]) -> None:
     with follow_file(path) as stream:
         assert len(next(stream)) > 0
     assert list(stream) == []
-    chunks = read_chunks(path, 10)
+    chunks = stream_recording(path, 10)
     next(chunks)
     chunks.close()
     assert list(chunks) == []

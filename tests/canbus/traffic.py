@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.canbus import Messages
 from kdgat.canbus.features.features import MESSAGE_FEATURES, FeatureState
-from kdgat.canbus.messages import Messages
 
 
 def make_messages(

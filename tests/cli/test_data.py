@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus import read_recording, write_recording
 from tests.canbus.log_files import error_frame, frames, write_log
 from tests.canbus.recording_files import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
 from tests.support.command_line import Answer, kdgat

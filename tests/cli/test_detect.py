@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.canbus.logs import write_recording
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages, write_recording
 from tests.can.detection.untrained import drive, untrained
 from tests.support.command_line import PROGRAM, kdgat
 

@@ -7,7 +7,7 @@ import pytest
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.usage import Asked, Usage, append_usage
 from kdgat.run.local import run_locally
 from tests.support.command_line import kdgat

@@ -29,7 +29,7 @@ def test_planning_loads_nothing_heavy(words: tuple[str, ...]) -> None:
 
 
 def test_a_plan_that_counts_windows_loads_what_reads_them_and_not_torch(tmp_path: Path) -> None:
-    from kdgat.canbus.simulation.synthetic import write_dataset
+    from kdgat.canbus.simulation import write_dataset
 
     write_dataset(tmp_path, "synthetic", "tiny")
     assert loaded_by("plan", "can", "--data-root", str(tmp_path)) == "imported: ['polars']"

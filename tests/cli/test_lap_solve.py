@@ -122,7 +122,7 @@ def test_mistakes_are_told_in_one_line_that_names_them(costs: Path, tmp_path: Pa
         assert is_user_error(caught.value)
         assert "\n" not in str(caught.value)
     changed(costs, np.nan)
-    with pytest.raises(ValueError, match=r"cost\[3, 4\] is nan") as caught:
+    with pytest.raises(ValueError, match=r"cost\[3, 4\] is nan, counted from 0") as caught:
         solve(costs)
     assert is_user_error(caught.value)
     np.save(costs, np.full((2, 2), np.inf))
@@ -171,3 +171,12 @@ def test_published_problems_reach_their_published_optimum(name: str, optimum: in
     if not path.is_file():
         pytest.skip(f"{path} is not there: OR-Library's assignment problems are data of others")
     assert solve_file(path).assignment.cost == optimum
+
+
+def test_a_heading_of_numbers_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("0,1\n5,7\n6,9\n")
+    result = CliRunner().invoke(app, [str(tmp_path / "a.csv")])
+    assert result.exit_code == 0
+    assert "note: " in result.stderr
+    assert "row 1 is 0, 1, and is taken for costs: if it is column names" in result.stderr
+    assert "note" not in result.stdout

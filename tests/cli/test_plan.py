@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.usage import Usage, append_usage
 from tests.support.command_line import kdgat
 

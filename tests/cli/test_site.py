@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cli.options import site_and_request
 from kdgat.cluster.site import Site, load_site
 from tests.support.command_line import kdgat

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.deployment.installation import Installation
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from tests.support.waiting import TIMEOUT_S, wait_until
 
 ROOT = Path(__file__).parents[2]

@@ -105,7 +105,7 @@ def test_a_wrong_parameter_is_refused_with_its_name_before_there_is_a_run(instal
     before = installed.api("POST", "/flow_runs/count", {})
     for parameters, words in (
         ({"site": {"name": "a", "scheduler": "pbs"}}, ("site.scheduler", "pbs", "slurm")),
-        ({"presett": "full"}, ("presett", "not found", "preset,")),
+        ({"presett": "full"}, ("'presett'", "not found", "'preset'")),
         ({"out": "runs/a"}, ("'out'", "'runs/a' does not match '^/'")),
     ):
         answer = installed.watched_run("can-ids/synthetic", **parameters)

@@ -7,7 +7,7 @@ from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
 from kdgat.can.nightly.directory import NightlyDirectory
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.registry.promotion_rule import PromotionRule
 from kdgat.registry.registry import Registry
 from tests.can.small_runs import make_config

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.can.evaluation.results import Results
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.child import checkpoint_marker
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.outcome import Paused

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from kdgat.assignment.files import read_cost
+from kdgat.assignment import read_cost
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.inspection import check_records, inspect_store
 from kdgat.lap.instances.records import label

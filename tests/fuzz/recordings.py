@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus import ReadLimits, read_recording, stream_recording, write_recording
 from kdgat.canbus.readers import mf4
-from kdgat.canbus.stream import read_chunks
 from tests.canbus.log_files import WRITERS
 from tests.canbus.recording_files import FORMATS, random_messages, with_footer, write_text
 from tests.fuzz.inputs import damaged
@@ -56,7 +54,7 @@ def read_both(folder: Path, name: str, data: bytes, limits: ReadLimits | None, c
     path = folder / name
     path.write_bytes(data)
     read_or_refuse(folder, lambda: read_recording(path, limits=limits, channel=channel))
-    read_or_refuse(folder, lambda: list(read_chunks(path, 5, limits=limits, channel=channel)))
+    read_or_refuse(folder, lambda: list(stream_recording(path, 5, limits=limits, channel=channel)))
 
 
 def _texts() -> st.SearchStrategy[tuple[str, bytes, int, int]]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.base.errors import UserError
-from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.graphs.plans import plan_by_graphs, plan_by_size
 
 SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(lambda sizes: np.array(sizes, np.int64))
 
@@ -37,11 +37,10 @@ def test_plan_by_graphs_uses_every_index_once_in_full_batches(num_graphs, batch_
     seed=st.integers(0, 99),
     shuffle=st.booleans(),
     max_graphs=st.none() | st.integers(1, 5),
-    window=st.none() | st.integers(1, 20),
 )
-def test_budgeted_plan_uses_every_index_once_within_the_budget(sizes, limit, seed, shuffle, max_graphs, window):
+def test_budgeted_plan_uses_every_index_once_within_the_budget(sizes, limit, seed, shuffle, max_graphs):
     indices = np.arange(len(sizes))[::2]
-    plan = plan_by_nodes(indices, sizes, limit, seed, 3, shuffle, max_graphs=max_graphs, bucket_window=window)
+    plan = plan_by_size(indices, sizes, limit, "max_nodes", seed, 3, shuffle, max_graphs)
     assert sorted(np.concatenate(plan).tolist()) == indices.tolist()
     for batch in plan:
         assert sizes[batch].sum() <= limit or len(batch) == 1
@@ -50,7 +49,7 @@ def test_budgeted_plan_uses_every_index_once_within_the_budget(sizes, limit, see
 
 @given(sizes=SIZES, limit=st.integers(12, 30), seed=st.integers(0, 99))
 def test_budgeted_batches_are_filled_until_the_next_graph_does_not_fit(sizes, limit, seed):
-    plan = plan_by_edges(np.arange(len(sizes)), sizes, limit, seed, 0)
+    plan = plan_by_size(np.arange(len(sizes)), sizes, limit, "max_edges", seed, 0)
     for batch, following in itertools.pairwise(plan):
         assert sizes[batch].sum() + sizes[following[0]] > limit
 
@@ -61,7 +60,7 @@ def test_plan_is_a_function_of_seed_and_epoch_alone():
     def plans(seed, epoch):
         return [
             as_lists(plan_by_graphs(indices, 16, seed, epoch)),
-            as_lists(plan_by_nodes(indices, sizes, 40, seed, epoch, bucket_window=50)),
+            as_lists(plan_by_size(indices, sizes, 40, "max_nodes", seed, epoch)),
         ]
 
     first = plans(5, 2)
@@ -83,50 +82,29 @@ def test_planning_leaves_its_arguments_and_global_random_state_alone():
 def test_unshuffled_plan_keeps_the_given_order():
     assert as_lists(plan_by_graphs(np.array([4, 1, 3]), 2, 0, 0, shuffle=False)) == [[4, 1], [3]]
     sizes = np.array([0, 5, 0, 5, 5])
-    assert as_lists(plan_by_nodes(np.array([4, 1, 3]), sizes, 10, 0, 0, shuffle=False)) == [[4, 1], [3]]
+    assert as_lists(plan_by_size(np.array([4, 1, 3]), sizes, 10, "max_nodes", 0, 0, shuffle=False)) == [[4, 1], [3]]
 
 
 def test_graph_above_the_budget_goes_alone_with_one_warning(caplog):
     sizes = np.array([2, 50, 2, 60, 2])
     with caplog.at_level(logging.WARNING):
-        plan = plan_by_nodes(np.arange(5), sizes, 10, 0, 0, shuffle=False)
+        plan = plan_by_size(np.arange(5), sizes, 10, "max_nodes", 0, 0, shuffle=False)
     assert as_lists(plan) == [[0], [1], [2], [3], [4]]
     assert [record.getMessage() for record in caplog.records] == [
         "max_nodes: 2 graphs are above 10, the largest is graph 3 with 60; each forms a batch of its own"
     ]
 
 
-def test_graph_above_the_budget_is_refused_by_choice():
-    with pytest.raises(
-        UserError, match="max_edges: 1 graphs are above 10, the largest is graph 1 with 50; raise max_edges"
-    ):
-        plan_by_edges(np.arange(3), np.array([2, 50, 2]), 10, 0, 0, oversized="error")
-    # a large graph that is not asked for does not matter
-    assert len(plan_by_edges(np.array([0, 2]), np.array([2, 50, 2]), 10, 0, 0, oversized="error")) == 1
-
-
-def test_bucketing_narrows_the_sizes_within_a_batch():
-    sizes = np.random.default_rng(0).integers(1, 100, 2000)
-
-    def mean_spread(plan):
-        return np.mean([np.ptp(sizes[batch]) for batch in plan])
-
-    plain = plan_by_nodes(np.arange(2000), sizes, 500, 1, 1)
-    bucketed = plan_by_nodes(np.arange(2000), sizes, 500, 1, 1, bucket_window=400)
-    assert mean_spread(bucketed) < mean_spread(plain) / 3
-    means = [sizes[batch].mean() for batch in bucketed]
-    assert abs(np.corrcoef(means[:-1], means[1:])[0, 1]) < 0.4  # batches do not come in order of size
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: plan_by_graphs(np.arange(3), 0, 0, 0), "batch_size: 0 is not"),
-        (lambda: plan_by_nodes(np.arange(3), np.ones(3, int), -1, 0, 0), "max_nodes: -1 is not"),
-        (lambda: plan_by_nodes(np.arange(3), np.ones(3, int), 1, 0, 0, max_graphs=0), "max_graphs: 0 is not"),
-        (lambda: plan_by_nodes(np.arange(3), np.ones(3, int), 1, 0, 0, bucket_window=0), "bucket_window: 0 is not"),
-        (lambda: plan_by_nodes(np.arange(3), np.ones(2, int), 1, 0, 0), "sizes: 2 entries, but graph 2"),
-        (lambda: plan_by_nodes(np.arange(3), np.ones(3, int), 1, 0, 0, oversized="drop"), "oversized: 'drop'"),
+        (lambda: plan_by_size(np.arange(3), np.ones(3, int), -1, "max_nodes", 0, 0), "max_nodes: -1 is not"),
+        (
+            lambda: plan_by_size(np.arange(3), np.ones(3, int), 1, "max_nodes", 0, 0, max_graphs=0),
+            "max_graphs: 0 is not",
+        ),
+        (lambda: plan_by_size(np.arange(3), np.ones(2, int), 1, "max_nodes", 0, 0), "sizes: 2 entries, but graph 2"),
         (lambda: plan_by_graphs(np.arange(3), 1, -1, 0), "seed=-1"),
     ],
 )

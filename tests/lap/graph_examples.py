@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.assignment.errors import CostError, InfeasibleError
+from kdgat.assignment import CostError, InfeasibleError
 from kdgat.lap.api import WarmStart
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights

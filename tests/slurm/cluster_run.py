@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.server import API_URL_VARIABLE
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.resources import format_walltime
 from kdgat.run.directory import OutputDirectory
 from tests.slurm.cluster_run import ClusterRun, ending

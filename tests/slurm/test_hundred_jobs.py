@@ -15,7 +15,7 @@ import psutil
 import pytest
 import yaml
 
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.site import find_sites
 from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
 from tests.slurm.conftest import private_slurm

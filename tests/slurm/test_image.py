@@ -20,7 +20,7 @@ import flows
 import kdgat
 from kdgat.base.files import sha256_of_file
 from kdgat.can.evaluation.results import Results
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.site import load_site
 from kdgat.run.directory import OutputDirectory, StageState

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, StageState
 from tests.slurm.cluster_run import ClusterRun, ending, stray_processes

@@ -18,7 +18,7 @@ from prefect.client.schemas.objects import StateType
 from flows.naming import artifact_key
 from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.evaluation.results import Results
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory

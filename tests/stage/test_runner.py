@@ -25,7 +25,7 @@ FAMILY = """
 import os, signal, time
 from pathlib import Path
 from kdgat.base.configuration import ConfigurationError
-from kdgat.stage.errors import EnvironmentFaultError, FloatingPointError
+from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.signals import stop_signals
 

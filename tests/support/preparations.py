@@ -5,7 +5,7 @@ from typing import Any
 
 from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import KINDS as CAN_KINDS
-from kdgat.canbus.logs import write_recording
+from kdgat.canbus import write_recording
 from kdgat.lap.plan import KINDS as LAP_KINDS
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished

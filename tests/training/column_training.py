@@ -16,8 +16,8 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.graphs.schema import CORE, Schema
 from kdgat.training.config import TrainingConfig
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.source import StatelessSource
 
 SCHEMA = Schema(CORE)
 NODE_FEATURES = ("first", "second", "third", "fourth")
@@ -38,27 +38,19 @@ def ring_columns(node_counts: NDArray[np.int64]) -> GraphColumns:
     )
 
 
-class RingSource(StatelessSource):
+class RingSource(GraphSource):
     """All graphs in every epoch, or, as a curriculum, more of them from epoch to epoch up to `peak`, then fewer."""
 
     def __init__(self, columns: GraphColumns, config: TrainingConfig, shuffle: bool = True, peak: int = -1) -> None:
-        self.tensors = TensorColumns.from_columns(columns)
-        self.limit = BatchLimit.of(config)
-        self.graph_sizes = GraphSizes(columns.node_counts, columns.edge_counts)
-        self.shuffle, self.peak = shuffle, peak
-
-    def graphs(self) -> NDArray[np.int64]:
-        return np.arange(len(self.graph_sizes.nodes))
+        sizes = GraphSizes(columns.node_counts, columns.edge_counts)
+        super().__init__(TensorColumns.from_columns(columns).gather, sizes, BatchLimit.of(config), 3, shuffle)
+        self.peak = peak
 
     def largest_epoch(self) -> int:
         return max(self.peak, 0)
 
-    def plan(self, epoch: int) -> list[NDArray[np.int64]]:
-        count = len(self.graphs()) if self.peak < 0 else len(self.graphs()) // (1 + abs(epoch - self.peak))
-        return self.limit.plan(np.arange(count), self.graph_sizes, 3, epoch, self.shuffle)
-
-    def gather(self, indices: NDArray[np.int64]) -> Batch:
-        return self.tensors.gather(indices)
+    def epoch_graphs(self, epoch: int) -> NDArray[np.int64]:
+        return self.chosen if self.peak < 0 else self.chosen[: len(self.chosen) // (1 + abs(epoch - self.peak))]
 
 
 class Staircase(LightningModule):

@@ -10,11 +10,15 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
 from kdgat.graphs.schema import EDGE_INDEX
 from kdgat.graphs.store import GraphStore
+from kdgat.stage.directory import input_path
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.spec import StageSpec
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
 
@@ -142,3 +146,13 @@ def _join(batches: list[Batch]) -> Batch:
     )
     joined._num_graphs = graph_shifts[-1]
     return joined
+
+
+def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional: str) -> PooledStores:
+    """Map a store of recorded windows and, where there is one with windows in it, its injected companion."""
+    paths = {required: input_path(spec, directory, required)}
+    if optional in spec.inputs:
+        path = input_path(spec, directory, optional)
+        if GraphStore.open(path, SCHEMA).num_graphs:
+            paths[optional] = path
+    return PooledStores.open(paths)

@@ -17,7 +17,7 @@ from kdgat.can.evaluation.accumulator import Accumulated
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, sigmoid
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
 from kdgat.graphs.columns import GraphColumns
 
 

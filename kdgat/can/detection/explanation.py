@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.evaluation.evidence import ROUNDING, clock_margins, evidence_of, flooding
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features.schema import NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window

@@ -10,7 +10,7 @@ from kdgat.base.errors import UserError
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
 from kdgat.can.models.names import CLOCK
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration

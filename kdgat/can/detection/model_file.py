@@ -20,8 +20,8 @@ from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import Scaling
-from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
+from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 
 FileFormat = Literal["onnx", "torch"]
 METADATA_KEY: Final = "kdgat"

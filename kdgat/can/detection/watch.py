@@ -13,8 +13,7 @@ from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.untrained import clock_scores
-from kdgat.canbus.features.online import WindowStream
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages, OnlineWindows
 from kdgat.graphs.columns import GraphColumns
 from kdgat.run.table import counted
 
@@ -88,7 +87,7 @@ class Watch:
         """Use a detector; `on_begin` and `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
-        self._stream = WindowStream(detector.windows)
+        self._stream = OnlineWindows(detector.windows)
         self._merger = AlarmMerger(merge_s, on_begin)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline

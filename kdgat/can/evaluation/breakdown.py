@@ -9,7 +9,7 @@ from kdgat.can.evaluation.calibration import wilson_interval
 from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
 from kdgat.can.evaluation.results import COUNT_NAMES, Breakdown, ConfidenceInterval, Episodes, Found
 from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 
 SMALLEST_COUNTS: Final = (0, 1, 2, 4, 10)  # injected messages from which each of COUNT_NAMES begins
 MERGED_S: Final = 1.0  # attacked windows that are less far apart belong to one attack

@@ -17,9 +17,8 @@ from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.models.names import CLOCK
 from kdgat.can.models.scaling import logit
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import VALIDATION
-from kdgat.canbus.logs import read_recording
+from kdgat.canbus import read_recording, windows_to_graphs
+from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.near_copies import kept_blocks
 from kdgat.run.directory import OutputDirectory
 
@@ -75,7 +74,7 @@ def calibrate_run(
                 f"{path}: much of it is in {copied}, which the run was trained on; what it has learned by heart says "
                 "nothing of other traffic. Give a recording that it has not seen"
             )
-        graphs = build_graphs(messages, scorer.windows)
+        graphs = windows_to_graphs(messages, scorer.windows)
         parts.append(graphs)
         recordings[path.name if path.name not in recordings else str(path)] = content
     tables = scorer.score(parts, list(recordings))

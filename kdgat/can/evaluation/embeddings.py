@@ -18,7 +18,7 @@ from torch_geometric.data import Batch
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.embedding_map import EmbeddingMap, principal_plane
 from kdgat.can.models.scoring import Outputs, run_model
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 
 MAPPED_MODELS: Final = ("distill_gat", "curriculum", "normal")  # the first that the run has
 MOST_MAPPED: Final = 2000  # windows

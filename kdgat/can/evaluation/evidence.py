@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
-from kdgat.canbus.features.schema import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES
+from kdgat.canbus.features.schema import LOG_MIXED_PERIOD, LOSSLESS_MARGIN
 
 EVIDENCE_OF_CLOCK: Final = 5.0  # logits that an alarm of the clock is worth, beside its score
 ROUNDING: Final = 2.0**-11  # of a margin: those of nodes are features, rounded to float16, those of windows are not

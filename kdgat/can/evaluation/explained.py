@@ -25,7 +25,7 @@ from kdgat.can.evaluation.results import ExplanationScores, HitRates
 from kdgat.can.models.names import CLOCK, ENSEMBLE
 from kdgat.can.models.scaling import CALIBRATED_LIMIT
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
-from kdgat.canbus.features.schema import NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES
 
 MOST_EXPLAINED: Final = 20_000  # windows of a scenario, evenly spaced among those that are attacked
 RANK_PREFIX: Final = "rank:"

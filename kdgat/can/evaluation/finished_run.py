@@ -8,7 +8,7 @@ from kdgat.base.errors import UserError
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
-from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus import ReadLimits
 from kdgat.canbus.summary import DataSummary, RecordingSummary
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun

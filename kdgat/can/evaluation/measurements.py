@@ -28,7 +28,7 @@ from kdgat.can.evaluation.untrained import is_baseline
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import FUSIONS, describe_simple
 from kdgat.can.sections import EvaluationConfig
-from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.features import VALIDATION
 from kdgat.run.results import origin
 
 

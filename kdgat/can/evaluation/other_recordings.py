@@ -21,7 +21,7 @@ from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScor
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
-from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.run.directory import OutputDirectory
@@ -108,7 +108,7 @@ def _unseen(
     vehicle: VehicleCalibration | None,
 ) -> "tuple[list[RecordingFile], list[str]]":
     """Return the recordings of a dataset that nothing was learned from, and notes on the others."""
-    from kdgat.canbus.catalog import find_recordings
+    from kdgat.canbus import find_recordings
 
     trained_on = {
         content: f"{name} was trained on it, whose weights this run comes from"
@@ -148,7 +148,8 @@ def find_tests(
     limits: ReadLimits,
 ) -> "list[RecordingFile]":
     """List the test recordings of a dataset; DatasetError, RecordingError where they cannot be read."""
-    from kdgat.canbus.catalog import find_recordings, split_roles
+    from kdgat.canbus import find_recordings
+    from kdgat.canbus.catalog import split_roles
 
     found = find_recordings(data_root, dataset, catalog=catalog, leave_out=leave_out, limits=limits)
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
@@ -193,7 +194,7 @@ def _score(
     calibration: VehicleCalibration | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
-    from kdgat.canbus.features.online import window_chunks
+    from kdgat.canbus.features import window_chunks
 
     default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
     if calibration is not None:

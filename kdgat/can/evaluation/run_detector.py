@@ -8,8 +8,8 @@ from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.canbus.features.schema import VALIDATION
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import WindowConfig
+from kdgat.canbus.features import VALIDATION
 
 
 def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> DefaultDetector:

@@ -23,7 +23,7 @@ from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import make_node_scores, make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
-from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
+from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.threads import one_thread

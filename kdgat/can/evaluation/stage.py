@@ -14,8 +14,7 @@ from typing import Final
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
@@ -33,7 +32,7 @@ from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import CLOCK
 from kdgat.can.sections import EvaluationConfig
-from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory

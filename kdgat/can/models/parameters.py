@@ -5,7 +5,7 @@ from typing import Final
 
 from kdgat.can.config import CanConfig
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig, ConvolutionType
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 
 SCALES: Final = ("large", "small")
 

@@ -15,16 +15,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file, write_bytes_atomically
 from kdgat.can.config import DataConfig
-from kdgat.canbus.catalog import (
-    DatasetError,
-    entry_or_default,
-    find_entry,
-    matches_hold_out,
-    walk_recordings,
-)
+from kdgat.canbus import ReadLimits, RecordingError, read_recording
+from kdgat.canbus.catalog import DatasetError, entry_or_default, find_entry, matches_hold_out, walk_recordings
 from kdgat.canbus.importing import NO_LABELS, free_place, import_recording
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import SCENARIO_SEPARATOR, ReadLimits, RecordingError
+from kdgat.canbus.messages import SCENARIO_SEPARATOR
 from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name

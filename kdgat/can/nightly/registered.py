@@ -11,7 +11,7 @@ from kdgat.base.configuration import execution_keys, without_keys
 from kdgat.base.files import sha256_of_file
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
-from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory

@@ -15,7 +15,7 @@ from kdgat.can.evaluation.results import ExplanationScores, Results
 from kdgat.can.evaluation.tables import format_short
 from kdgat.can.models.names import CLOCK
 from kdgat.can.report.names import model_name
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 from kdgat.report.document import Section
 from kdgat.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Key, Picture, blank
 from kdgat.run.table import Table

@@ -17,7 +17,7 @@ from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.sampling import PoolSource, apportion, draw
-from kdgat.canbus.features.schema import INJECTED
+from kdgat.canbus.features import INJECTED
 from kdgat.training.config import TrainingConfig
 
 
@@ -99,7 +99,7 @@ class CurriculumSource(PoolSource):
         epochs = (self.curriculum_epoch(epoch) for epoch in range(self.config.max_epochs))
         return int(np.argmax([epoch.num_attack + epoch.num_benign for epoch in epochs]))
 
-    def windows(self, epoch: int) -> NDArray[np.int64]:
+    def epoch_graphs(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch: attacks, hard benign windows, and benign windows of any kind."""
         now = self.curriculum_epoch(epoch)
         generator = np.random.default_rng([self.seed, epoch, 2])

@@ -7,7 +7,7 @@ memory-mapped arrays. The existing practice of running the teacher in every step
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from torch_geometric.data import Batch
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.can.data.pool import PooledStores
-from kdgat.training.limit import LimitedSource
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
@@ -110,6 +109,10 @@ class TeacherOutputs:
         partial.replace(directory)
         return TeacherOutputs(directory, pool)
 
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return the windows of the pool as one batch with `teacher_*` attributes."""
+        return self.attach(self._pool.gather(indices))
+
     def attach(self, batch: Batch) -> Batch:
         """Add `teacher_<name>` to a batch of the pool, found by its `graph_index`."""
         graphs = batch.graph_index.cpu().numpy()
@@ -132,44 +135,3 @@ def _reserve(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
                 error.filename = str(path)
                 raise
     return array
-
-
-class DistilledSource:
-    """Batches of another source with the teacher's outputs attached."""
-
-    def __init__(self, source: LimitedSource, outputs: TeacherOutputs) -> None:
-        self._source = source
-        self._outputs = outputs
-        self.limit, self.graph_sizes = source.limit, source.graph_sizes
-
-    def graphs(self) -> NDArray[np.int64]:
-        """Return the graphs of the source."""
-        return self._source.graphs()
-
-    def largest_epoch(self) -> int:
-        """Return the largest epoch of the source."""
-        return self._source.largest_epoch()
-
-    def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
-        """Return the plan of the source."""
-        return self._source.plan(epoch)
-
-    def gather(self, indices: NDArray[np.int64]) -> Batch:
-        """Return a batch with `teacher_*` attributes."""
-        return self._outputs.attach(self._source.gather(indices))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of the source; the outputs are files."""
-        return self._source.state_dict()
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the source."""
-        self._source.load_state_dict(state)
-
-    def describe(self, epoch: int) -> dict[str, float]:
-        """Describe the epoch of the source."""
-        return self._source.describe(epoch)
-
-    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Tell the source."""
-        self._source.on_epoch_end(epoch, metrics)

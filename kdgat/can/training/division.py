@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.features.schema import TRAIN
+from kdgat.canbus.features import TRAIN
 
 if TYPE_CHECKING:
     from kdgat.can.config import CanConfig
     from kdgat.can.kinds import PrepareConfig
-    from kdgat.canbus.settings import WindowConfig
+    from kdgat.canbus import WindowConfig
     from kdgat.graphs.columns import GraphColumns
 
 

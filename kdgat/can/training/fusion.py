@@ -20,8 +20,7 @@ from torch.nn import functional
 from kdgat.base.configuration import validate_config
 from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
@@ -40,13 +39,13 @@ from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.stage.directory import RunDirectory, input_path, phase_progress
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.random_state import seed_everything
-from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, save_weights
 
@@ -58,30 +57,18 @@ PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
 
 
-class StateSource(StatelessSource):
-    """Batches (states [B, S], labels [B]) of windows whose states are known."""
+def state_source(
+    states: NDArray[np.float32], labels: NDArray[np.int8], batch_size: int, seed: int, shuffle: bool
+) -> GraphSource:
+    """Return batches (states [B, S], labels [B]) of windows whose states are known."""
+    known, truth = torch.from_numpy(states), torch.from_numpy(labels.astype(np.float32))
 
-    def __init__(
-        self, states: NDArray[np.float32], labels: NDArray[np.int8], batch_size: int, seed: int, shuffle: bool
-    ) -> None:
-        self.states = torch.from_numpy(states)
-        self.labels = torch.from_numpy(labels.astype(np.float32))
-        self.seed, self.shuffle = seed, shuffle
-        self.limit = BatchLimit("graphs", batch_size)
-        self.graph_sizes = GraphSizes(np.ones(len(labels), np.int64), np.zeros(len(labels), np.int64))
-
-    def graphs(self) -> NDArray[np.int64]:
-        """Return all windows."""
-        return np.arange(len(self.labels))
-
-    def plan(self, epoch: int) -> list[NDArray[np.int64]]:
-        """Return the batches of an epoch."""
-        return self.limit.plan(self.graphs(), self.graph_sizes, self.seed, epoch, self.shuffle)
-
-    def gather(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        """Return states and labels of a batch."""
+    def gather(indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         rows = torch.from_numpy(indices)
-        return self.states[rows], self.labels[rows]
+        return known[rows], truth[rows]
+
+    sizes = GraphSizes(np.ones(len(labels), np.int64), np.zeros(len(labels), np.int64))
+    return GraphSource(gather, sizes, BatchLimit("graphs", batch_size), seed, shuffle)
 
 
 class MlpObjective(LightningModule):
@@ -214,8 +201,8 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     epochs: dict[str, float] = {}
     for name in ("mlp", "dqn"):  # each objective freezes what it does not train, so it is made when its turn comes
         module = MlpObjective(fusion) if name == "mlp" else DqnObjective(fusion, config.fusion)
-        train = StateSource(*learn, training.batch_size, seed, shuffle=True)
-        validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
+        train = state_source(*learn, training.batch_size, seed, shuffle=True)
+        validation = state_source(*choose, training.batch_size, seed, shuffle=False)
         result = fit(module, train, validation, training, directory, seed, name=name)
         if result.paused:
             return result.as_paused()

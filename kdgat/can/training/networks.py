@@ -13,8 +13,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.data.stage_inputs import open_pool
+from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import (
     AutoencoderStageConfig,
     CurriculumStageConfig,
@@ -36,11 +35,11 @@ from kdgat.can.models.scoring import (
 )
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.curriculum import CurriculumSource
-from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
+from kdgat.can.training.distillation import TeacherOutputs
 from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, DetectionObjective
 from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.can.training.start import read_start
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.stage.directory import RunDirectory, input_path, phase_progress
 from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec
@@ -128,10 +127,10 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     outputs = _teacher_outputs(spec, directory, data.train, forward, None)
     model = _new_attention(config.gat, data.train, spec, directory)
-    train = SampledSource(data.train, config.sampling, training, spec.seed)
+    train = SampledSource(data.train, config.sampling, training, spec.seed, gather=outputs.gather)
     validation = data.validation_source(training, spec.seed)
     module = DetectionObjective(model, config.loss, config.distillation)
-    return _train(module, model, data.train, DistilledSource(train, outputs), validation, training, spec, directory)
+    return _train(module, model, data.train, train, validation, training, spec, directory)
 
 
 def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -154,10 +153,10 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
     model = _new_autoencoder(student, pool, spec, directory, scale_later=True)
     model.standardise_nodes.load_state_dict(teacher.standardise_nodes.state_dict())
     model.standardise_edges.load_state_dict(teacher.standardise_edges.state_dict())
-    train = SampledSource(pool, config.sampling, config.training, spec.seed, chosen=benign)
+    train = SampledSource(pool, config.sampling, config.training, spec.seed, benign, outputs.gather)
     validation = data.validation_source(config.training, spec.seed, benign_only=True)
     module = AutoencoderObjective(model, config.distillation, teacher.latent_mean.out_features)
-    return _train(module, model, pool, DistilledSource(train, outputs), validation, config.training, spec, directory)
+    return _train(module, model, pool, train, validation, config.training, spec, directory)
 
 
 # A stage that starts from weights also keeps what was fitted to the data they were trained on: the input scaling, and

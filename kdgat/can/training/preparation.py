@@ -24,9 +24,8 @@ from kdgat.base.files import write_json_atomically
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
-from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side
-from kdgat.canbus.features.online import window_chunks
-from kdgat.canbus.features.schema import (
+from kdgat.canbus import Messages, ReadLimits, WindowConfig, read_recording
+from kdgat.canbus.features import (
     EDGE_FEATURES,
     FEATURE_VERSION,
     INJECTED,
@@ -37,12 +36,9 @@ from kdgat.canbus.features.schema import (
     SCHEMA,
     TRAIN,
     VALIDATION,
+    window_chunks,
 )
-from kdgat.canbus.injection.injection import InjectedPool, clean_stretches, name_variant, summarise_injection
-from kdgat.canbus.injection.stretches import TrafficFile
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import Messages, ReadLimits
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus.injection import InjectedPool, TrafficFile, clean_stretches, name_variant, summarise_injection
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
     InjectionSummary,
@@ -84,12 +80,11 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     work = _Preparation(spec, directory)
     deadline = Deadline.from_environment()
     threads = num_usable_cores()
-    if paused := make_missing_side_by_side(
-        work.parts, deadline, work.abandonment, work.recordings[TRAIN_ROLE], threads
-    ):
+    # Threads, because what takes the time is compiled and lets others run, and all of them read the same recordings.
+    if paused := work.parts.make_missing(deadline, work.recordings[TRAIN_ROLE], threads):
         return paused
     work.check_windows()  # before anything is made of them
-    if paused := make_missing_side_by_side(work.parts, deadline, work.abandonment, threads=threads):
+    if paused := work.parts.make_missing(deadline, threads=threads):
         return paused
     return work.join()
 
@@ -135,7 +130,6 @@ class _Preparation:
                 f"{FEATURE_VERSION}: give the training command again"
             )
         self.config, self.directory = config, directory
-        self.abandonment = Abandonment()
         self._traffic: dict[str, list[Messages]] | None = None
         self._traffic_lock = threading.Lock()
         self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
@@ -175,7 +169,7 @@ class _Preparation:
         found: dict[str, list[Messages]] = {INJECTED: [], INJECTED_VALIDATION: []}
         kept = TrafficFile(self.directory.parts_path)
         for one in self.recordings[TRAIN_ROLE].values():
-            self.abandonment.look()
+            self.parts.check_abandoned()
             kept.append(self._read(one))
         for messages in kept.view():
             division = Division.of(len(messages), self.config)
@@ -229,7 +223,7 @@ class _Preparation:
 
     def _watched(self, chunks: Iterable[GraphColumns]) -> Iterator[GraphColumns]:
         for chunk in chunks:
-            self.abandonment.look()
+            self.parts.check_abandoned()
             yield chunk
 
     def _read(self, one: _Recording) -> Messages:

@@ -1,49 +1,33 @@
 """Which windows an epoch is made of, as sources for `kdgat.training.fit`."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
-from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
-from kdgat.canbus.features.schema import INJECTED, TRAIN
+from kdgat.canbus.features import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
+from kdgat.training.graph_source import Gather, GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.source import StatelessSource
 
 
-class PoolSource(StatelessSource):
+class PoolSource(GraphSource):
     """Batches of a fixed set of windows of a pool, shuffled anew each epoch or in order."""
 
     def __init__(
-        self, pool: PooledStores, indices: NDArray[np.int64], config: TrainingConfig, seed: int, shuffle: bool
+        self,
+        pool: PooledStores,
+        indices: NDArray[np.int64],
+        config: TrainingConfig,
+        seed: int,
+        shuffle: bool,
+        gather: Gather | None = None,
     ) -> None:
-        self.pool = pool
-        self.indices = indices
-        self.config = config
-        self.limit = BatchLimit.of(config)
-        self.graph_sizes = GraphSizes(pool.node_counts, pool.edge_counts)
-        self.seed = seed
-        self.shuffle = shuffle
-
-    def graphs(self) -> NDArray[np.int64]:
-        """Return every window that some epoch may bring."""
-        return self.indices
-
-    def windows(self, epoch: int) -> NDArray[np.int64]:
-        """Return the windows of an epoch: a pure function of seed and epoch."""
-        return self.indices
-
-    def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
-        """Return the batches of an epoch."""
-        return self.limit.plan(self.windows(epoch), self.graph_sizes, self.seed, epoch, self.shuffle)
-
-    def gather(self, indices: NDArray[np.int64]) -> Batch:
-        """Return one batch."""
-        return self.pool.gather(indices)
+        """Hold the windows; `gather` returns their batches where the pool's own lack something."""
+        sizes = GraphSizes(pool.node_counts, pool.edge_counts)
+        super().__init__(gather or pool.gather, sizes, BatchLimit.of(config), seed, shuffle, indices)
+        self.pool, self.config = pool, config
 
 
 class SampledSource(PoolSource):
@@ -56,25 +40,26 @@ class SampledSource(PoolSource):
         config: TrainingConfig,
         seed: int,
         chosen: NDArray[np.bool_] | None = None,
+        gather: Gather | None = None,
     ) -> None:
-        """Draw from the windows marked in `chosen` [G], or from all."""
+        """Draw from the windows marked in `chosen` [G], or from all; `gather` as of `PoolSource`."""
         chosen = np.ones(pool.num_graphs, bool) if chosen is None else chosen
-        super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True)
+        super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True, gather=gather)
         self.sampling = sampling
         self.groups = _groups(pool, sampling, chosen)
 
     def graphs(self) -> NDArray[np.int64]:
         """Return every window that some epoch may draw."""
         if self.sampling == SamplingConfig():
-            return self.indices
+            return self.chosen
         return np.unique(np.concatenate([indices for _, indices in self.groups]))
 
-    def windows(self, epoch: int) -> NDArray[np.int64]:
+    def epoch_graphs(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch."""
         if self.sampling == SamplingConfig():
-            return self.indices
+            return self.chosen
         generator = np.random.default_rng([self.seed, epoch, 1])
-        total = self.sampling.graphs_per_epoch or len(self.indices)
+        total = self.sampling.graphs_per_epoch or len(self.chosen)
         counts = apportion(total, [share for share, _ in self.groups])
         return np.concatenate(
             [draw(indices, count, generator) for (_, indices), count in zip(self.groups, counts, strict=True)]

@@ -17,7 +17,7 @@ from kdgat.can.sections import USE_CUGRAPH
 from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
-from kdgat.training.weights import first_difference, load_weights
+from kdgat.training.weights import check_start, load_weights
 
 
 def read_start(
@@ -50,11 +50,7 @@ def read_start(
                 }  # which computes the same from the same weights
                 for config in (validate_config(type(value), found or {}), value)
             )
-        if different := first_difference(found, value, name):
-            raise StageInputError(
-                f"{path} cannot be started from, {different}: keep the configuration of that model, or start from "
-                "scratch"
-            )
+        check_start(path, found, value, name)
     if pool is not None:
         check_features(description, pool, f"{path}, which {spec.stage} should start from,")
     return weights, description

@@ -41,12 +41,29 @@ def window_rows(num_messages: int, config: WindowConfig) -> tuple[NDArray[np.int
     return starts, np.minimum(starts + config.size, num_messages)
 
 
-def build_graphs(messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None) -> GraphColumns:
-    """Cut a recording into windows and build their graphs, or those of the windows `chosen`, ascending.
+def windows_to_graphs(
+    messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None
+) -> GraphColumns:
+    """Cut a recording into windows and build their graphs, or those of the windows `chosen` [G], ascending.
 
-    Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected,
-    or if it overlaps a campaign that keeps messages off the bus; a node, if any of its messages in the window is
-    injected, or if it is waited for because of such a campaign. Messages after the last whole window belong to none.
+    A window is an attack if any of its messages is injected, or if it overlaps a campaign that keeps messages off the
+    bus; a node, if any of its messages in the window is injected, or if it is waited for because of such a campaign.
+    Messages after the last whole window belong to none; a recording that is shorter than one gives one short graph.
+
+    Returns:
+        columns of G graphs with N nodes and E edges together: `x` [N, NODE_FEATURES], `edge_index` [2, E], `edge_attr`
+        [E, EDGE_FEATURES], `y` [G] and `node_y` [N] (1: attacked), `node_id` [N], `start_time` [G] in seconds, ...;
+        all of `kdgat.canbus.features.SCHEMA`.
+
+    Raises:
+        UserError: naming a feature whose value no store can keep, a fault of the features.
+
+    >>> from kdgat.canbus import make_vehicle, simulate
+    >>> from kdgat.canbus.features import NODE_FEATURES
+    >>> messages = simulate(make_vehicle(5), 2.0, "malfunction", seed=1)
+    >>> graphs = windows_to_graphs(messages, WindowConfig(size=100, stride=100))
+    >>> len(messages), graphs.num_graphs, graphs["x"].shape[1] == len(NODE_FEATURES), int(graphs["y"].sum())
+    (2047, 20, True, 7)
     """
     starts, stops = window_rows(len(messages), config)
     wanted = None

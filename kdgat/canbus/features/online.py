@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kdgat.canbus.features.graphs import build_graphs, graphs_of
+from kdgat.canbus.features.graphs import graphs_of, windows_to_graphs
 from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
@@ -18,10 +18,16 @@ from kdgat.graphs.columns import GraphColumns
 CHUNK_MESSAGES: Final = 1 << 14  # described at once: what is said of them stays in the cache until graphs are built
 
 
-class WindowStream:
-    """Turn messages as they come into the graphs of windows, those of `build_graphs` bit for bit.
+class OnlineWindows:
+    """Turn messages as they come into the graphs of windows, those of `windows_to_graphs` bit for bit.
 
     Only the messages of unfinished windows are kept, beside a state that is bounded by the number of identifiers.
+
+    >>> from kdgat.canbus import make_vehicle, simulate
+    >>> messages = simulate(make_vehicle(5), 2.0, "malfunction", seed=1)
+    >>> windows = OnlineWindows(WindowConfig(size=100, stride=100))
+    >>> [windows.feed(messages.select(slice(start, start + 700))).num_graphs for start in (0, 700, 1400)]
+    [7, 7, 6]
     """
 
     def __init__(self, config: WindowConfig) -> None:
@@ -83,7 +89,7 @@ class WindowStream:
             length=kept.length,
             label=kept.label,
         )
-        return build_graphs(messages, self.config)
+        return windows_to_graphs(messages, self.config)
 
     def _drop(self, num_rows: int) -> None:
         """Forget the first rows; the others are copied, lest they keep the memory of all."""
@@ -96,11 +102,11 @@ class WindowStream:
 def window_chunks(
     messages: Messages, config: WindowConfig, size: int = CHUNK_MESSAGES, *, num_windows: int | None = None
 ) -> Iterator[GraphColumns]:
-    """Yield the graphs of a recording, those of `build_graphs`, of so many messages at a time, or so many windows."""
+    """Yield the graphs of a recording, those of `windows_to_graphs`, some messages or windows at a time."""
     first = size
     if num_windows is not None:  # each window has its last message `stride` after that of the one before
         first, size = config.size + (num_windows - 1) * config.stride, num_windows * config.stride
-    stream = WindowStream(config)
+    stream = OnlineWindows(config)
     for start in (0, *range(first, len(messages), size)):
         yield stream.feed(messages.select(slice(start, start + size if start else first)))
     yield stream.finish()

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.features.graphs import attacked_windows, build_graphs, window_rows
+from kdgat.canbus.features.graphs import attacked_windows, window_rows, windows_to_graphs
 from kdgat.canbus.injection.arbitration import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, Frames, arbitrate
 from kdgat.canbus.injection.attacks import attack_traffic
 from kdgat.canbus.injection.vehicle import cut, make_virtual, rename
@@ -59,8 +59,17 @@ def clean_stretches(messages: Messages, shortest_s: float) -> list[Messages]:
     return stretches
 
 
-def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: int, variant: int) -> Injected:
-    """Make one virtual recording with its attacks from benign recordings, by (seed, variant) alone."""
+def inject_attacks(recordings: Sequence[Messages], config: InjectionConfig, seed: int, variant: int = 0) -> Injected:
+    """Make one virtual recording with its attacks from benign recordings, by (seed, variant) alone.
+
+    The recordings, at least one, keep their messages. What is returned may be attack-free: `config` gives the shares.
+
+    >>> from kdgat.canbus import make_vehicle, simulate
+    >>> config = InjectionConfig(attack_weights={"fuzzing": 1.0}, clean_fraction=0.0, duration_s=(5.0, 6.0))
+    >>> injected = inject_attacks([simulate(make_vehicle(5), 20.0)], config, seed=1)
+    >>> injected.messages.num_attacks > 0, injected.messages.campaigns[0].kind
+    (True, 'fuzzing')
+    """
     rng = np.random.default_rng([seed, variant])
     sizes = np.array([len(recording) for recording in recordings], float)
     base = recordings[int(rng.choice(len(recordings), p=sizes / sizes.sum()))]
@@ -154,8 +163,8 @@ class InjectedPool:
 
     def __iter__(self) -> Iterator[GraphColumns]:
         for variant in self.variants:
-            injected = make_variant(self.traffic, self.config, self.seed, variant)
-            graphs = build_graphs(injected.messages, self.windows, self._drawn(injected.messages, variant))
+            injected = inject_attacks(self.traffic, self.config, self.seed, variant)
+            graphs = windows_to_graphs(injected.messages, self.windows, self._drawn(injected.messages, variant))
             graphs = graphs.select(np.flatnonzero(_is_visible(graphs)))
             self._count(injected, graphs)
             yield graphs

@@ -1,5 +1,6 @@
-"""Readers of recorded CAN traffic, one module per kind of file.
+"""Readers of recorded CAN traffic, one module for each kind of file.
 
 In: the path of a recording. Out: `Rows`, columns with a status per row, good and bad ones alike. Read `rows.py` first;
-`formats.py` finds the kind of a file, `text.py` the layout of a log of lines, `kernels.py` parses it at memory speed.
+`detect.py` finds the kind of a file, `text.py` the layout of a log of lines. `csv.py`, `candump.py`, `asc.py` and
+`trc.py` parse lines at memory speed, with the words and numbers of `numbers.py`.
 """

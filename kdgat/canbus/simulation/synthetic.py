@@ -18,7 +18,7 @@ from kdgat.canbus.simulation.attacks import AttackKind, Campaign, attack_vehicle
 from kdgat.canbus.simulation.bus import drive_signals, fill_payloads, send, vehicle_frames
 from kdgat.canbus.simulation.vehicle import Vehicle, make_vehicle
 
-__all__ = ["SIZES", "AttackKind", "DatasetSize", "Vehicle", "make_recording", "make_vehicle", "write_dataset"]
+__all__ = ["SIZES", "AttackKind", "DatasetSize", "Vehicle", "make_vehicle", "simulate", "write_dataset"]
 
 EPOCH_S = 1_700_000_000.0
 """Where recordings start; which one of several thousand hours later is drawn."""
@@ -50,7 +50,7 @@ SIZES = {
 """Around 30, 100, 300 thousand and 1.2 million messages that train."""
 
 
-def make_recording(
+def simulate(
     vehicle: Vehicle,
     duration_s: float,
     attack: AttackKind | str | None = None,
@@ -64,7 +64,21 @@ def make_recording(
     Labels are 1 for injected and forged messages; under suppression for the surviving messages of the silenced
     frames and the first one after. What is kept off the bus has no message: `campaigns` says when. The same
     arguments give the same messages in every process.
-    Raise UserError for an unknown attack or less than a second.
+
+    Args:
+        vehicle: by `make_vehicle`.
+        duration_s: seconds of the drive, at least 1.
+        attack: one of `kdgat.canbus.simulation.AttackKind`; None drives without attack.
+        seed: of the drive and the attack.
+        name: of the recording, by default attack and vehicle.
+        scenario: of the recording.
+
+    Raises:
+        UserError: for an unknown attack or less than a second.
+
+    >>> messages = simulate(make_vehicle(5, "alder"), 2.0, "fuzzing", seed=1)
+    >>> messages.name, messages.labelled, messages.num_attacks > 0
+    ('fuzzing-alder', True, True)
     """
     if not duration_s >= 1.0:
         raise UserError(f"duration_s={duration_s}: simulate at least 1 second")
@@ -130,7 +144,7 @@ def write_dataset(
         for scenario, vehicle_name, attack, duration_s in plan:
             vehicle = make_vehicle(_seed_of(seed, vehicle_name), vehicle_name)
             recording_seed = _seed_of(seed, f"{scenario}/{vehicle_name}/{attack}")
-            messages = make_recording(vehicle, duration_s, attack, recording_seed, scenario=scenario)
+            messages = simulate(vehicle, duration_s, attack, recording_seed, scenario=scenario)
             write_recording(unfinished / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet", messages)
             if on_recording is not None:
                 on_recording(messages)

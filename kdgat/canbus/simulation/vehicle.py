@@ -66,7 +66,12 @@ class Vehicle:
 
 
 def make_vehicle(seed: int, name: str = "vehicle") -> Vehicle:
-    """Draw a vehicle; the same seed gives the same one on every machine."""
+    """Draw a vehicle; the same seed gives the same one on every machine.
+
+    >>> vehicle = make_vehicle(5, "alder")
+    >>> vehicle.name, len(vehicle.period_s) == len(set(vehicle.identifier.tolist()))
+    ('alder', True)
+    """
     random = np.random.default_rng([seed, 0xCA2])
     periods = [
         period for period, (fewest, most) in _PERIODS.items() for _ in range(int(random.integers(fewest, most + 1)))

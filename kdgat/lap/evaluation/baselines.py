@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment import Assignment, solve
 from kdgat.assignment import warm_start as seeds
-from kdgat.assignment.certificate import Problem
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.exact import solve, solve_from
+from kdgat.assignment.exact import solve_from
 from kdgat.assignment.matrix import make_matrix
-from kdgat.assignment.result import Assignment
+from kdgat.base.machine_code import compiled
 from kdgat.lap.evaluation.results import Kind
+from kdgat.lap.evaluation.sinkhorn import sinkhorn
 from kdgat.lap.graphs.bipartite import find_neighbours
+from kdgat.lap.instances.label import Problem
 from kdgat.lap.sections import GraphConfig, Method, Solver
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def baselines(
         "column or row minima": (Kind.UNTRAINED, lambda problem: None),  # the solver's own choice
         "Sinkhorn": (
             Kind.UNTRAINED,
-            lambda problem: seeds.sinkhorn(problem.cost, SINKHORN_ITERATIONS, mask=problem.mask),
+            lambda problem: sinkhorn(problem.cost, SINKHORN_ITERATIONS, mask=problem.mask),
         ),
         "neighbour sweeps": (Kind.UNTRAINED, lambda problem: neighbour_sweeps(problem.cost, problem.mask)),
         "oracle": (Kind.ORACLE, lambda problem: (problem.u, problem.v)),

@@ -10,12 +10,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.certificate import Problem, check_assignment, check_label
 from kdgat.lap.evaluation.baselines import TRAINED, Answer, Contender, Duals, baselines
 from kdgat.lap.evaluation.results import Kind, Measurement
 from kdgat.lap.evaluation.timing import Timed, take_turns
 from kdgat.lap.graphs.scaling import SCALE_RANK, unit_of
 from kdgat.lap.instances.distributions import generate
+from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import label
 from kdgat.lap.instances.store import LapStore
 from kdgat.lap.sections import EvaluationConfig

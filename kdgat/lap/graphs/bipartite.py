@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.errors import CostError
+from kdgat.assignment import CostError
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
 from kdgat.lap.graphs.scaling import Scaling, unit_of

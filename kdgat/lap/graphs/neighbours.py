@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
+from kdgat.base.machine_code import compiled
 
 NO_MASK = np.zeros((0, 0), np.bool_)
 _BLOCK = 16  # entries of a block

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.errors import CostError, InfeasibleError
-from kdgat.assignment.files import Matrix, read_cost
+from kdgat.assignment import CostError, InfeasibleError, read_cost
+from kdgat.assignment.files import Matrix
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.records import Record, StoredRecord, label

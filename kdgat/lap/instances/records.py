@@ -82,7 +82,7 @@ class Record:
 
 def label(instance: Instance) -> Record:
     """Solve an instance exactly; raises what the solver raises for matrices that it cannot solve."""
-    from kdgat.assignment.exact import solve  # compiled code, which a training job does without
+    from kdgat.assignment import solve  # compiled code, which a training job does without
 
     # Of the optimal duals each method has its own: networks are trained on these, whatever becomes the default.
     solved = solve(instance.cost, mask=instance.mask, method="core")

@@ -10,13 +10,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
-from kdgat.assignment.errors import CostError, InfeasibleError
+from kdgat.assignment import CertificateError, CostError, InfeasibleError
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
+from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import Record, content_hash, label
 from kdgat.lap.instances.store import (
     COLUMNS,
@@ -139,17 +140,31 @@ class Schema1Store:
 
 def open_store(path: Path | str) -> LapStore | Schema1Store:
     """Open a file of assignment problems of either schema."""
-    with open_hdf5(Path(path)) as file, damage_named(Path(path)):
-        is_first = FORMAT_KEY not in file.attrs and COSTS in file
-    return Schema1Store.open(path) if is_first else LapStore.open(path)
+    return Schema1Store.open(path) if _schema_of(Path(path)) == 1 else LapStore.open(path)
 
 
-def read_record(path: Path, index: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
-    """Return costs and mask of one problem of a file of either schema; `index` may be None if it holds one alone."""
+def read_record(path: Path, index: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None] | None:
+    """Return costs and mask of one problem of a file of either schema, or None if the file is of another kind.
+
+    `index` may be None if the file holds a single problem.
+    """
+    if _schema_of(path) == 0:
+        return None
     store = open_store(path)
     if index is None and len(store) != 1:
         raise UserError(f"{path}: holds {len(store)} problems: choose one by --index, from 0 to {len(store) - 1}")
     return store.cost(index or 0)
+
+
+def _schema_of(path: Path) -> int:
+    """Return 1 or 2 for files of assignment problems, 0 for others; a matrix that is named C is no list of problems."""
+    with open_hdf5(path) as file, damage_named(path):
+        if FORMAT_KEY in file.attrs:
+            return 2
+        if COSTS not in file or not isinstance(file[COSTS], h5py.Dataset):
+            return 0
+        is_ragged = h5py.check_vlen_dtype(file[COSTS].dtype) is not None
+        return int(is_ragged or N in file or OPTIMUM in file)
 
 
 def _proved(instance: Instance, values: dict[str, Any]) -> Record | None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
+from kdgat.base.machine_code import compiled
 from kdgat.lap.graphs.bipartite import Neighbours
 from kdgat.lap.models.dual import FORBIDDEN, LOWEST, SHARPNESS, STEEPEST, WIDEST, DualNetwork, Phase, Sweep
 

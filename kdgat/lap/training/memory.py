@@ -9,6 +9,7 @@ shows prediction and measurement beside each other.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
+from kdgat.base.text import MIB
 from kdgat.cluster.resources import format_memory
 from kdgat.lap.config import LapConfig
 from kdgat.lap.plan import members
@@ -22,7 +23,6 @@ from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
 from kdgat.training.config import TrainingConfig
 
-MIB: Final = 1 << 20
 SAMPLE_SIZE: Final = 128  # rows of the graph whose bytes are divided by its edges
 FLOAT, INDEX, FLAG = 4, 8, 1  # bytes
 # Measured by `kdgat lap analyze --memory` on a CPU: peak above the start over the tensors kept, and the start itself.

@@ -21,7 +21,6 @@ from kdgat.lap.instances.files import Counts, count_size
 from kdgat.lap.names import PREPARE
 from kdgat.lap.plan import members
 from kdgat.lap.training.memory import (
-    MIB,
     PROCESS_BYTES,
     batch_shape,
     kept_bytes_per_edge,
@@ -212,15 +211,3 @@ def read_rates(path: Path) -> Rates:
         raise UserError(f"{path} does not exist: write it by `kdgat lap analyze --memory --json {path}`") from None
     except ValidationError as error:
         raise UserError(f"{path}: {describe_validation_error(Rates, error)}") from error
-
-
-def describe_bytes(amount: int) -> str:
-    """Write bytes as people read them: 850 MiB, 1.4 GiB."""
-    return f"{amount / MIB:.0f} MiB" if amount < 1024 * MIB else f"{amount / (1024 * MIB):.1f} GiB"
-
-
-def describe_hours(seconds: float) -> str:
-    """Write a time as people plan with it: 40 s, 12 min, 5.3 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

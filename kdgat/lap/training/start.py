@@ -10,7 +10,7 @@ from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import WEIGHTS, FinishedRun
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
-from kdgat.training.weights import first_difference, read_description
+from kdgat.training.weights import check_start, read_description
 
 
 def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
@@ -24,18 +24,9 @@ def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
     }
 
 
-def check_start(path: Path, config: TrainingStageConfig) -> None:
-    """Check that a stage of this configuration may start from these weights.
-
-    Raises:
-        StageInputError: naming the key in which model or graphs differ from those of the weights.
-        WeightsError: if the file is damaged.
-    """
-    different = first_difference(read_description(path)["config"], describe_model(config))
-    if different:
-        raise StageInputError(
-            f"{path} cannot be started from, {different}: keep the configuration of that model, or start from scratch"
-        )
+def check_lap_start(path: Path, config: TrainingStageConfig) -> None:
+    """Check that a stage of this configuration may start from these weights; errors of `check_start`, WeightsError."""
+    check_start(path, read_description(path)["config"], describe_model(config))
 
 
 def find_run(path: Path) -> FinishedRun | Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kdgat.base.text import MIB
 from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, provenance
@@ -28,7 +29,6 @@ from kdgat.trees.sections import KINDS
 
 TEMPLATE: Final = "trees.html"
 TOTAL: Final = "total"
-MIB: Final = 2**20
 Card = dict[str, Any]
 
 

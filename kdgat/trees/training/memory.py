@@ -22,7 +22,6 @@ from typing import Final
 
 from kdgat.trees.sections import EncoderConfig, FinetuneStageConfig, GrowthConfig, PretrainStageConfig
 
-MIB: Final = 1 << 20
 FLOAT, HALF, INDEX, FLAG = 4, 2, 8, 1  # bytes
 NUM_FEATURES: Final = 9  # of a node and its own edge
 GEOMETRIES: Final = 3  # of a path; each has the distances, the second and the third more

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.text import MIB, describe_bytes, describe_time
 from kdgat.cluster.resources import format_memory, parse_memory
 from kdgat.run.plan import PlannedStage
 from kdgat.trees.config import TreesConfig
@@ -15,7 +16,6 @@ from kdgat.trees.names import FINETUNE, GIN, PRETRAIN, SCRATCH
 from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig
 from kdgat.trees.training.counts import DatasetCounts
 from kdgat.trees.training.memory import (
-    MIB,
     TreeCounts,
     predict_finetune_peak,
     predict_gin_peak,
@@ -268,15 +268,3 @@ def _table(found: Mapping[int, Recommendation | None], asked: int, own: Pretrain
         "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that "
         "was not measured.",
     ]
-
-
-def describe_bytes(amount: float) -> str:
-    """Write bytes as people read them: 850 MiB, 1.4 GiB."""
-    return f"{amount / MIB:.0f} MiB" if amount < 1024 * MIB else f"{amount / (1024 * MIB):.1f} GiB"
-
-
-def describe_time(seconds: float) -> str:
-    """Write a time as people plan with it: 40 s, 12 min, 5.3 h."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

@@ -9,8 +9,8 @@ from torch_geometric.data import Batch
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.training.config import TrainingConfig
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.source import StatelessSource
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
 
@@ -32,7 +32,7 @@ def limit_of(batches: PathBudgetConfig, training: TrainingConfig) -> BatchLimit:
     return BatchLimit("paths", batches.max_paths, max_graphs)
 
 
-class TreeBatchSource(StatelessSource):
+class TreeBatchSource(GraphSource):
     """Chosen networks of a store, shuffled anew each epoch or in order; each is a tree, or several that span it.
 
     An epoch has one tree of each network: the next one if it is shuffled, the first one if it is not.
@@ -55,16 +55,14 @@ class TreeBatchSource(StatelessSource):
 
         With `every_tree` each pass has all trees of each network.
         """
-        self.sizes = path_sizes(columns, encoder)
-        self.graph_sizes = GraphSizes(columns.node_counts, columns.edge_counts, self.sizes)
-        self.limit = limit_of(batches, training)
+        sizes = GraphSizes(columns.node_counts, columns.edge_counts, path_sizes(columns, encoder))
+        limit = limit_of(batches, training)
         self.networks = Networks.of(columns)
-        self.chosen = np.arange(len(self.networks)) if chosen is None else chosen
+        networks = np.arange(len(self.networks)) if chosen is None else chosen
+        super().__init__(TensorColumns.from_columns(columns).gather, sizes, limit, seed, shuffle, networks)
         # So that not all networks of two trees show the first one in the same epochs.
         self.offset = np.random.default_rng([seed, 4]).integers(self.networks.count)
         self.every_tree = every_tree
-        self.tensors = TensorColumns.from_columns(columns)
-        self.seed, self.shuffle = seed, shuffle
         self.least_batches = least_batches
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
@@ -92,10 +90,6 @@ class TreeBatchSource(StatelessSource):
     def _pass(self, epoch: int, turn: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of one pass over the trees."""
         return self.limit.plan(self.trees(turn), self.graph_sizes, self.seed, epoch, self.shuffle)
-
-    def gather(self, indices: NDArray[np.int64]) -> Batch:
-        """Return one batch."""
-        return self.tensors.gather(indices)
 
     def batches(self) -> Iterator[Batch]:
         """Yield the trees of one pass, batch by batch."""

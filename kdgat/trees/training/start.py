@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from kdgat.stage.errors import StageInputError
-from kdgat.training.weights import first_difference, read_description
+from kdgat.training.weights import check_start, read_description
 from kdgat.trees.names import FAMILY
 from kdgat.trees.sections import FEATURE_VERSION, EncoderConfig, read_encoder
 
 
-def check_start(path: Path, encoder: EncoderConfig) -> None:
+def check_encoder(path: Path, encoder: EncoderConfig) -> None:
     """Check that an encoder of this configuration may start from these weights.
 
     Raises:
@@ -21,8 +21,5 @@ def check_start(path: Path, encoder: EncoderConfig) -> None:
         raise StageInputError(
             f"{path} holds no pretraining, but {found.get('kind', 'another model')}: name one of `pretrain`"
         )
-    different = first_difference({key: found.get(key) for key in expected}, expected)
-    if different:
-        raise StageInputError(
-            f"{path} cannot be started from, {different}: keep the configuration of that encoder, or pretrain anew"
-        )
+    known = {key: found.get(key) for key in expected}
+    check_start(path, known, expected, advice="keep the configuration of that encoder, or pretrain anew")

@@ -6,7 +6,8 @@ import torch
 
 from kdgat.can.data.pool import PooledStores
 from kdgat.base.errors import UserError
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features import SCHEMA
+from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import PackedRows

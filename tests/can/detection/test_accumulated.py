@@ -21,7 +21,7 @@ from kdgat.can.detection.picture import RAISED_BY, draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.accumulation import Accumulation, Reference
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus import windows_to_graphs
 from tests.can.detection.untrained import WINDOWS, drive, in_chunks, untrained
 
 
@@ -30,7 +30,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
     """Return a network that no window is an alarm for, and a reference by which its judgement soon adds up."""
     path = untrained(SMALL_ATTENTION).write(tmp_path_factory.mktemp("model") / "student.onnx")
     found = replace(load_detector(path), threshold=1e9)
-    scores = found.decide(build_graphs(drive(None), WINDOWS)).node_logit
+    scores = found.decide(windows_to_graphs(drive(None), WINDOWS)).node_logit
     few = np.sort(scores)[: int(0.9 * len(scores))]  # what a tenth of the nodes reach has never been seen
     reference = Reference.of_benign([np.resize(few, 3000)])
     assert reference is not None

@@ -13,7 +13,7 @@ from kdgat.can.detection.watch import Watch
 from kdgat.can.evaluation.evidence import clock_margins, evidence_of
 from kdgat.can.evaluation.explained import first_rank
 from kdgat.can.evaluation.untrained import ClockBounds
-from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus import windows_to_graphs
 from tests.can.detection.untrained import WINDOWS, drive
 
 CASES = {  # attack -> guess, a reason of the most suspicious identifier
@@ -29,7 +29,7 @@ def test_the_clock_names_the_attacked_identifier_and_the_kind(attack: str) -> No
     messages = drive(attack, duration_s=25.0)
     guess, reason = CASES[attack]
     clock = load_detector(None)
-    graphs = build_graphs(messages, WINDOWS)
+    graphs = windows_to_graphs(messages, WINDOWS)
     verdicts = clock.decide(graphs)
     window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
     evidence = evidence_of(graphs.x, verdicts.node_logit, graphs["message_count"][window])
@@ -55,7 +55,7 @@ def test_what_the_clock_says_of_a_window_is_what_it_says_of_the_identifier_that_
     attack: str, bounds: ClockBounds
 ) -> None:
     messages = drive(attack, duration_s=25.0)
-    clock, graphs = replace(load_detector(None), clock=bounds), build_graphs(messages, WINDOWS)
+    clock, graphs = replace(load_detector(None), clock=bounds), windows_to_graphs(messages, WINDOWS)
     verdicts = clock.decide(graphs)
     for window in np.flatnonzero(verdicts.by_clock).tolist():
         nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))

@@ -15,8 +15,8 @@ from kdgat.can.detection.model_file import DetectorParameters, FileFormat, onnx_
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.models.runtime import Network
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus import windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 
 CONFIGS = {
@@ -38,7 +38,7 @@ CONFIGS = {
 @pytest.mark.parametrize("attack", ["DoS", "suppression"])
 def test_onnxruntime_decides_as_torch_does(name: str, attack: str) -> None:
     """Also with nodes that nothing leads into, as those that are only waited for."""
-    network, graphs = untrained(CONFIGS[name]), build_graphs(drive(attack), WINDOWS)
+    network, graphs = untrained(CONFIGS[name]), windows_to_graphs(drive(attack), WINDOWS)
     content = onnx_bytes(network.weights, network.description, DetectorParameters(name=name))
     onnx.checker.check_model(onnx.load_from_string(content), full_check=True)
     window_logit, node_logit = Network(content).score(graphs)
@@ -50,7 +50,7 @@ def test_onnxruntime_decides_as_torch_does(name: str, attack: str) -> None:
 
 
 def test_one_window_at_a_time_has_the_scores_of_a_batch() -> None:
-    network, graphs = untrained(SMALL_ATTENTION), build_graphs(drive(), WINDOWS)
+    network, graphs = untrained(SMALL_ATTENTION), windows_to_graphs(drive(), WINDOWS)
     runner = Network(onnx_bytes(network.weights, network.description, DetectorParameters(name="student")))
     together, of_nodes = runner.score(graphs)
     alone = [runner.score(graphs.select([window])) for window in range(graphs.num_graphs)]
@@ -60,7 +60,7 @@ def test_one_window_at_a_time_has_the_scores_of_a_batch() -> None:
 
 @pytest.mark.parametrize("file_format", ["onnx", "torch"])
 def test_a_file_holds_all_that_deciding_needs(file_format: FileFormat, tmp_path: Path) -> None:
-    network, graphs = untrained(SMALL_ATTENTION), build_graphs(drive(), WINDOWS)
+    network, graphs = untrained(SMALL_ATTENTION), windows_to_graphs(drive(), WINDOWS)
     found = read_model(network.write(tmp_path / "student", file_format, threshold=-1.25))
     assert found.parameters.windows == WINDOWS
     assert found.parameters.scaling.temperature == 2.0

@@ -22,7 +22,7 @@ from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
-from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus import windows_to_graphs
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from tests.can.detection.untrained import WINDOWS, drive
@@ -53,7 +53,7 @@ def _calibration(run: FinishedCanRun, threshold: float) -> VehicleCalibration:
 
 def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
     """By another runtime, with the same calibration, threshold and clock."""
-    graphs = build_graphs(drive("suppression", duration_s=20.0), WINDOWS)
+    graphs = windows_to_graphs(drive("suppression", duration_s=20.0), WINDOWS)
     scorer = RecordingScorer(run)
     tables = scorer.score([graphs], ["drive"])
     found = load_detector(run.output.path)
@@ -68,7 +68,7 @@ def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
 def test_the_clock_has_a_part_in_the_decision_where_the_rule_gives_it_one(
     run: FinishedCanRun, clock: ClockBounds | None, tmp_path: Path
 ) -> None:
-    graphs = build_graphs(drive("suppression", duration_s=20.0), WINDOWS)
+    graphs = windows_to_graphs(drive("suppression", duration_s=20.0), WINDOWS)
     chosen = chosen_detector(run, "normal", 0)
     detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "fixed", "clock": clock}))
     network = trained_network(run, detector, 0, "normal")
@@ -88,7 +88,7 @@ def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> N
 
 
 def test_evidence_adds_up_in_a_run_as_in_its_evaluation(run: FinishedCanRun) -> None:
-    graphs = build_graphs(drive("masquerade", duration_s=20.0), WINDOWS)
+    graphs = windows_to_graphs(drive("masquerade", duration_s=20.0), WINDOWS)
     scorer = RecordingScorer(run)
     found = load_detector(run.output.path)
     assert found.accumulation == scorer.accumulation
@@ -109,7 +109,7 @@ def test_evidence_adds_up_in_a_run_as_in_its_evaluation(run: FinishedCanRun) -> 
 
 @pytest.mark.parametrize("file_format", ["onnx", "torch"])
 def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: str, tmp_path: Path) -> None:
-    graphs = build_graphs(drive(), WINDOWS)
+    graphs = windows_to_graphs(drive(), WINDOWS)
     expected = load_detector(run.output.path, "normal").decide(graphs)
     answer = kdgat(
         "export",
@@ -133,7 +133,7 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
 def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Path) -> None:
     source = model_source(run.output.path)
     entry = Registry(tmp_path).add(source.files, family="can", dataset="synthetic", content=source.content)
-    graphs = build_graphs(drive(), WINDOWS)
+    graphs = windows_to_graphs(drive(), WINDOWS)
     found = load_detector(find_model(entry.id, tmp_path))
     np.testing.assert_array_equal(found.decide(graphs).logit, load_detector(run.output.path).decide(graphs).logit)
     with pytest.raises(UserError, match="absent does not exist"):

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, make_vehicle, simulate
 from tests.can.small_runs import make_config, train_here
 from tests.support.command_line import kdgat
 
@@ -49,9 +48,9 @@ def test_from_a_candump_file_to_alarms(tmp_path: Path, monkeypatch: pytest.Monke
     assert len(commands) <= 10
     monkeypatch.chdir(tmp_path)
     vehicle = make_vehicle(5)
-    _write_candump(tmp_path / "drive.log", make_recording(vehicle, 40.0, seed=1))
-    _write_candump(tmp_path / "drive-2.log", make_recording(vehicle, 110.0, seed=2))
-    _write_candump(tmp_path / "suspicious.log", make_recording(vehicle, 30.0, "malfunction", seed=3))
+    _write_candump(tmp_path / "drive.log", simulate(vehicle, 40.0, seed=1))
+    _write_candump(tmp_path / "drive-2.log", simulate(vehicle, 110.0, seed=2))
+    _write_candump(tmp_path / "suspicious.log", simulate(vehicle, 30.0, "malfunction", seed=3))
     statuses = []
     for program, *words in commands:
         assert program == "kdgat"

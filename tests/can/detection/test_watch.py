@@ -21,9 +21,7 @@ from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from tests.can.detection.untrained import drive, in_chunks, untrained
 
 
@@ -60,7 +58,7 @@ def test_pieces_raise_the_alarms_of_the_whole(detector: Detector, cuts: list[int
 def test_alarms_are_the_groups_of_alarm_windows(detector: Detector, windows: WindowConfig, merge_s: float) -> None:
     messages = drive()
     detector = replace(detector, windows=windows)
-    graphs = build_graphs(messages, windows)
+    graphs = windows_to_graphs(messages, windows)
     is_alarm = detector.decide(graphs).is_alarm
     quiet_start = graphs["start_time"][~is_alarm]
     groups: list[list[int]] = []
@@ -80,7 +78,7 @@ def test_alarms_are_the_groups_of_alarm_windows(detector: Detector, windows: Win
 
 def test_an_alarm_ends_when_no_window_has_been_one_for_a_second(detector: Detector) -> None:
     messages, watch = drive(), Watch(detector)
-    graphs = build_graphs(messages, detector.windows)
+    graphs = windows_to_graphs(messages, detector.windows)
     is_alarm = detector.decide(graphs).is_alarm
     last_s, is_open = -np.inf, False
     for window, start in enumerate(range(0, len(messages) - 99, 100)):
@@ -127,7 +125,7 @@ def test_a_picture_of_any_length_keeps_a_bounded_number_of_windows_and_the_highe
     messages, timeline = drive(), Timeline()
     list(Watch(detector, timeline=timeline).run(in_chunks(messages, 300)))
     logit = np.concatenate(timeline.logit)
-    whole = detector.decide(build_graphs(messages, detector.windows)).logit
+    whole = detector.decide(windows_to_graphs(messages, detector.windows)).logit
     assert len(logit) == sum(map(len, timeline.time_s)) < 64 < len(whole)
     assert logit.max() == pytest.approx(whole.max(), abs=1e-4)
 
@@ -140,7 +138,7 @@ def test_a_picture_has_the_clock_beside_the_network_and_marks_alarms_with_who_ra
     never = replace(detector, threshold=50.0, clock=ClockBounds(early=0.01, overdue=0.01))
     alarms = list(Watch(never, timeline=timeline, merge_s=0.0).run([messages]))
     assert {alarm.by for alarm in alarms} == {("clock",)}
-    graphs = build_graphs(messages, detector.windows)
+    graphs = windows_to_graphs(messages, detector.windows)
     assert (np.concatenate(timeline.clock) >= 0.0).tolist() == never.decide(graphs).by_clock.tolist()
     draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.threshold)
     page = (tmp_path / "both.html").read_text()

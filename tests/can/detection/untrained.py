@@ -16,11 +16,8 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scaling import Scaling
 from kdgat.can.models.scoring import describe_model, fit_standardisation
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
 WINDOWS = WindowConfig()
@@ -29,7 +26,7 @@ WINDOWS = WindowConfig()
 @cache
 def drive(attack: str | None = "malfunction", seed: int = 3, duration_s: float = 8.0) -> Messages:
     """Simulate a drive of one vehicle; the attack is in its second half."""
-    return make_recording(make_vehicle(seed), duration_s, attack, seed=seed)
+    return simulate(make_vehicle(seed), duration_s, attack, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -55,7 +52,7 @@ class Untrained:
     def write(self, path: Path, file_format: FileFormat = "onnx", threshold: float | None = None) -> Path:
         """Export it; by default a fifth of the windows of `drive` are alarms."""
         if threshold is None:
-            threshold = float(np.quantile(self.logits(build_graphs(drive(), WINDOWS))[0], 0.8)) / 2.0
+            threshold = float(np.quantile(self.logits(windows_to_graphs(drive(), WINDOWS))[0], 0.8)) / 2.0
         parameters = DetectorParameters(
             name="distill_gat", windows=WINDOWS, scaling=Scaling(temperature=2.0), threshold=threshold
         )
@@ -66,7 +63,7 @@ class Untrained:
 def untrained(config: AttentionConfig, seed: int = 0) -> Untrained:
     """Draw a network's weights; its standardisation is that of a simulated drive."""
     torch.manual_seed(seed)
-    pool = PooledStores([build_graphs(drive(None), WINDOWS)], features=(NODE_FEATURES, EDGE_FEATURES))
+    pool = PooledStores([windows_to_graphs(drive(None), WINDOWS)], features=(NODE_FEATURES, EDGE_FEATURES))
     model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
     for name, parameter in model.named_parameters():  # biases begin at zero, which would hide a forgotten one
         if name.endswith("bias"):

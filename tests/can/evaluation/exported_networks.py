@@ -8,15 +8,13 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.models.scoring import describe_model
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
 
 def recorded_graphs() -> GraphColumns:
-    return build_graphs(make_recording(make_vehicle(1), 30.0), WindowConfig(size=50, stride=50))
+    return windows_to_graphs(simulate(make_vehicle(1), 30.0), WindowConfig(size=50, stride=50))
 
 
 def exported(graphs: GraphColumns, seed: int, bias: float = 0.0) -> bytes:

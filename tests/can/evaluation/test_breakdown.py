@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.breakdown import attack_episodes, bootstrap_intervals, break_down
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 from tests.can.evaluation.score_tables import made_table
 
 

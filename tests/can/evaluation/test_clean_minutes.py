@@ -14,8 +14,8 @@ from kdgat.can.evaluation.clean_minutes import calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
+from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
+from kdgat.canbus.simulation import AttackKind
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
@@ -28,7 +28,7 @@ VEHICLE = make_vehicle(77, "gingko")
 def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return two minutes of a vehicle that the run has never met."""
     path = tmp_path_factory.mktemp("clean") / "drive.parquet"
-    write_recording(path, make_recording(VEHICLE, 120.0, seed=3))
+    write_recording(path, simulate(VEHICLE, 120.0, seed=3))
     return path
 
 
@@ -63,14 +63,14 @@ def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(
 
 def test_a_recording_of_attacks_is_refused(trained_run: OutputDirectory, tmp_path: Path) -> None:
     path = tmp_path / "dos.parquet"
-    write_recording(path, make_recording(VEHICLE, 5.0, AttackKind.DOS))
+    write_recording(path, simulate(VEHICLE, 5.0, AttackKind.DOS))
     with pytest.raises(UserError, match=r"dos\.parquet: [\d,]+ of its [\d,]+ messages are labelled as attacks"):
         calibrate_run(trained_run.path, [path])
 
 
 def test_a_short_recording_is_refused_with_what_is_missing(trained_run: OutputDirectory, tmp_path: Path) -> None:
     path = tmp_path / "short.parquet"
-    write_recording(path, make_recording(VEHICLE, 20.0))
+    write_recording(path, simulate(VEHICLE, 20.0))
     with pytest.raises(UserError, match=r"windows are too few .* needs 1,000, about \d+ s more; record longer"):
         calibrate_run(trained_run.path, [path])
 
@@ -121,7 +121,7 @@ def test_an_evaluation_uses_the_calibration_and_says_so(
     path = tmp_path / "drive.json"
     calibration.model_copy(update={"operating_point": lower}).write(path)
     folder = tmp_path / "data" / "synthetic" / "drives"
-    write_recording(folder / "dos.parquet", make_recording(VEHICLE, 20.0, AttackKind.DOS, seed=4))
+    write_recording(folder / "dos.parquet", simulate(VEHICLE, 20.0, AttackKind.DOS, seed=4))
     shutil.copy(clean, folder / "clean.parquet")
     results = evaluate_run(trained_run.path, tmp_path / "data", calibration=path)
     assert results.detector.operating_point == lower
@@ -153,7 +153,7 @@ def test_the_command_writes_the_file_and_evaluate_takes_it(
     kdgat: Callable[..., Answer], trained_run: OutputDirectory, clean: Path, data_root: Path, tmp_path: Path
 ) -> None:
     unlabelled = tmp_path / "unlabelled.parquet"
-    write_recording(unlabelled, replace(make_recording(VEHICLE, 60.0, seed=9), labelled=False))
+    write_recording(unlabelled, replace(simulate(VEHICLE, 60.0, seed=9), labelled=False))
     path = tmp_path / "made" / "gingko.json"
     words = ("calibrate", "--clean", clean, unlabelled, "--model", trained_run.path, "--out", path)
     made = kdgat(*words, "--alarms-per-hour", "100", status=0)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.evidence import flooding
+from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.graphs import round_features
-from kdgat.canbus.features.schema import NODE_FEATURES
 
 
 @pytest.mark.parametrize("num_messages", [20, 100, 200, 400])

@@ -15,8 +15,8 @@ from kdgat.can.evaluation.explained import (
     score_explanations,
     write_ranks,
 )
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus import windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from tests.can.detection.untrained import WINDOWS, drive
 
 RANKS = Ranks(
@@ -83,7 +83,7 @@ def test_ranks_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attack", ["malfunction", "suppression"])
 def test_the_clock_alone_ranks_the_attacked_identifier_first_where_it_raises_an_alarm(attack: str) -> None:
-    graphs = build_graphs(drive(attack, duration_s=25.0), WINDOWS)
+    graphs = windows_to_graphs(drive(attack, duration_s=25.0), WINDOWS)
     pool = PooledStores([graphs], features=(tuple(NODE_FEATURES), tuple(EDGE_FEATURES)))
     ranks = rank_attacked({}, pool)
     assert ranks is not None
@@ -99,6 +99,6 @@ def test_the_clock_alone_ranks_the_attacked_identifier_first_where_it_raises_an_
 
 
 def test_windows_of_unknown_features_are_not_ranked() -> None:
-    graphs = build_graphs(drive("malfunction", duration_s=5.0), WINDOWS)
+    graphs = windows_to_graphs(drive("malfunction", duration_s=5.0), WINDOWS)
     other = (("renamed", *NODE_FEATURES[1:]), tuple(EDGE_FEATURES))
     assert rank_attacked({}, PooledStores([graphs], features=other)) is None

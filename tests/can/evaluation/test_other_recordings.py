@@ -11,9 +11,8 @@ from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
-from kdgat.canbus.features.schema import FEATURE_VERSION
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import Messages
+from kdgat.canbus import Messages, read_recording
+from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.work import Work
 from tests.canbus.recording_files import write_csv

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES, baseline_scores, clock_column, clock_scores
-from kdgat.canbus.features.schema import NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES
 from tests.canbus.features.planted_graphs import NUM_NODE_FEATURES, planted_columns
 
 

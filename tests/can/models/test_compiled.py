@@ -10,7 +10,7 @@ from kdgat.can.models.compiled import is_compilable
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.models.runtime import Network, TrainedAttention
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus import windows_to_graphs
 from kdgat.graphs.columns import GraphColumns
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 
@@ -31,7 +31,9 @@ CONFIGS = {
 @pytest.fixture(scope="module")
 def graphs() -> GraphColumns:
     """Also with nodes that nothing leads into, as those that are only waited for."""
-    return GraphColumns.concatenate([build_graphs(drive(attack), WINDOWS) for attack in ("fuzzing", "suppression")])
+    return GraphColumns.concatenate(
+        [windows_to_graphs(drive(attack), WINDOWS) for attack in ("fuzzing", "suppression")]
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)

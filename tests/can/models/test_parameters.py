@@ -7,7 +7,7 @@ from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.parameters import SCALES, attention_parameters, autoencoder_parameters, parameter_counts
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from tests.can.small_runs import make_config
 
 SIZES = (13, 5)

@@ -15,8 +15,8 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
-from kdgat.canbus.features.schema import FEATURE_VERSION
-from kdgat.canbus.logs import read_recording
+from kdgat.canbus import read_recording
+from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState

@@ -14,8 +14,8 @@ from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.config import DataConfig
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings
-from kdgat.canbus.catalog import DatasetError, find_recordings
-from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus import find_recordings, read_recording, write_recording
+from kdgat.canbus.catalog import DatasetError
 from tests.canbus.recording_files import random_messages, write_text
 
 LONG_AGO = time.time() - 3600.0

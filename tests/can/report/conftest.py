@@ -22,7 +22,7 @@ from kdgat.can.evaluation.metrics import (
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
-from kdgat.canbus.features.schema import ATTACK_KINDS
+from kdgat.canbus.features import ATTACK_KINDS
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished

@@ -115,7 +115,7 @@ def test_it_ends_with_the_mixture_of_the_plain_network() -> None:
     sampling = SamplingConfig(graphs_per_epoch=200, injected_fraction=0.6)
     source = _two_stores(sampling)
     plain = SampledSource(source.pool, sampling, TRAINING, 0)
-    windows, expected = source.windows(5), plain.windows(5)
+    windows, expected = source.epoch_graphs(5), plain.epoch_graphs(5)
     assert len(windows) == len(expected) == 200
     for label in (0, 1):
         for name in ("train", "injected"):
@@ -132,7 +132,7 @@ def test_attacks_with_many_messages_come_first_and_all_of_them_in_the_end() -> N
     injected = source.pool.indices_of("injected")
     smallest = []
     for epoch in range(6):
-        windows = source.windows(epoch)
+        windows = source.epoch_graphs(epoch)
         attacked = windows[np.isin(windows, injected) & (source.pool.labels[windows] == 1)]
         smallest.append(int(counts[attacked].min()))
     assert smallest[0] > 30

@@ -9,7 +9,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.training.distillation import DistilledSource, TeacherOutputs, distil_bernoulli
+from kdgat.can.training.distillation import TeacherOutputs, distil_bernoulli
 from kdgat.can.training.sampling import PoolSource
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
@@ -33,7 +33,7 @@ def make_pool() -> PooledStores:
 def test_gathered_outputs_belong_to_the_windows_of_the_batch(tmp_path: Path) -> None:
     pool, teacher = make_pool(), CountingTeacher()
     outputs = TeacherOutputs.compute(tmp_path / "teacher", pool, teacher, {"teacher": "a"})
-    source = DistilledSource(PoolSource(pool, np.arange(35), TrainingConfig(batch_size=6), 0, shuffle=True), outputs)
+    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=6), 0, shuffle=True, gather=outputs.gather)
     for indices in source.plan(1):
         batch = source.gather(indices)
         torch.testing.assert_close(batch.teacher_window_logit, batch.graph_index.float())
@@ -44,7 +44,7 @@ def test_the_teacher_sees_every_window_once_whatever_the_number_of_epochs(tmp_pa
     pool, teacher = make_pool(), CountingTeacher()
     for _ in range(2):  # the second time is a resumed stage
         outputs = TeacherOutputs.compute(tmp_path / "teacher", pool, teacher, {"teacher": "a"})
-    source = DistilledSource(PoolSource(pool, np.arange(35), TrainingConfig(batch_size=8), 0, shuffle=True), outputs)
+    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=8), 0, shuffle=True, gather=outputs.gather)
     for epoch in range(3):
         for indices in source.plan(epoch):
             source.gather(indices)

@@ -17,11 +17,11 @@ from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion import (
     DqnObjective,
     MlpObjective,
-    StateSource,
     fit_weighted_average,
     fuse,
     load_fusion,
     require_both_classes,
+    state_source,
 )
 from kdgat.can.training.fusion_split import learned_blocks
 from kdgat.stage.directory import RunDirectory
@@ -50,7 +50,7 @@ def train(tmp_path: Path, name: str, fusion: Fusion, epochs: int = 15) -> None:
     objective = MlpObjective(fusion) if name == "mlp" else DqnObjective(fusion, FusionConfig())
     config = TrainingConfig(max_epochs=epochs, learning_rate=5e-3, accelerator="cpu")
     seed_everything(0)
-    sources = [StateSource(states[rows], labels[rows], 64, 0, shuffle=True) for rows in (slice(400), slice(400, 600))]
+    sources = [state_source(states[rows], labels[rows], 64, 0, shuffle=True) for rows in (slice(400), slice(400, 600))]
     assert not fit(objective, sources[0], sources[1], config, RunDirectory(tmp_path), 0, name=name).paused
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from kdgat.can.inputs import can_run
 from kdgat.can.training.networks import DIFFICULTY_FILE
-from kdgat.canbus.simulation.synthetic import write_dataset
+from kdgat.canbus.simulation import write_dataset
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import EXIT_PAUSED, Finished

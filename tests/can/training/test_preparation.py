@@ -18,11 +18,8 @@ from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
 from kdgat.can.training.preparation import preparation_parts, run_prepare
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import RECORDINGS, TRAIN, VALIDATION
-from kdgat.canbus.logs import write_recording
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import InjectionConfig, WindowConfig
+from kdgat.canbus import InjectionConfig, Messages, WindowConfig, windows_to_graphs, write_recording
+from kdgat.canbus.features import RECORDINGS, TRAIN, VALIDATION
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -145,7 +142,7 @@ def test_no_split_ever_shares_a_message(size: int, stride: int, gap: int) -> Non
         {"data": {"dataset": "hand", "gap": gap}, "windows": {"size": size, "stride": stride}}
     )
     messages = _planted(4)
-    graphs, division = build_graphs(messages, config.windows), Division.of(len(messages), config)
+    graphs, division = windows_to_graphs(messages, config.windows), Division.of(len(messages), config)
     training, validation = (division.windows(graphs, store) for store in (TRAIN, VALIDATION))
     assert len(training)
     assert len(validation)

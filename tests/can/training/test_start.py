@@ -11,7 +11,7 @@ import torch
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import external_inputs, starting_weights
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.canbus.features.schema import FEATURE_VERSION, RECORDINGS, SCHEMA
+from kdgat.canbus.features import FEATURE_VERSION, RECORDINGS, SCHEMA
 from kdgat.graphs.store import write_store
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.plan import PlannedStage, make_spec

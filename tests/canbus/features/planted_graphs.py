@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.canbus.features import ATTACK_KINDS, SCHEMA
 from kdgat.canbus.features.intervals import NONE
-from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 
 NUM_NODE_FEATURES = 6

@@ -12,22 +12,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
+from kdgat.canbus.simulation import AttackKind
 
 REGULAR = np.arange(0.0, 20.0, 0.5)
 
 
 @cache
 def _suppressed() -> Messages:
-    return make_recording(make_vehicle(1041), 40.0, AttackKind.SUPPRESSION, seed=4)
+    return simulate(make_vehicle(1041), 40.0, AttackKind.SUPPRESSION, seed=4)
 
 
 def _overdue(messages: Messages) -> NDArray[np.bool_]:
-    return np.asarray(build_graphs(messages, WindowConfig())["overdue"] > 1.0)
+    return np.asarray(windows_to_graphs(messages, WindowConfig())["overdue"] > 1.0)
 
 
 def test_time_stamps_that_go_on_are_time_on_the_bus() -> None:

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kdgat.canbus import Messages
 from kdgat.canbus.features import features
 from kdgat.canbus.features.features import MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.memory import LASTING, PASSING
-from kdgat.canbus.messages import Messages
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, features_of, make_messages, merge
 

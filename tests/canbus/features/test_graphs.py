@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.canbus.messages import AttackCampaign, Messages
-from kdgat.canbus.settings import WindowConfig, num_windows
+from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
+from kdgat.canbus.features import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
+from kdgat.canbus.messages import AttackCampaign
+from kdgat.canbus.settings import num_windows
 from kdgat.graphs.columns import GraphColumns
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, features_of, make_messages
@@ -52,7 +52,7 @@ def _plain_windows(messages: Messages, config: WindowConfig) -> list[_Window]:
 
 def _check(messages: Messages, config: WindowConfig) -> GraphColumns:
     """Compare all that can be counted with the plain builder."""
-    graphs = build_graphs(messages, config)
+    graphs = windows_to_graphs(messages, config)
     graphs.validate()
     windows = _plain_windows(messages, config)
     assert graphs.num_graphs == len(windows) == num_windows(len(messages), config)
@@ -111,7 +111,7 @@ def test_any_size_and_stride(size: int, stride: int) -> None:
 def test_node_and_edge_features_are_those_of_the_messages_reduced() -> None:
     messages = bus_traffic(num_ids=10, duration_s=3.0, seed=4)
     config = WindowConfig(size=100, stride=70)
-    graphs, features = build_graphs(messages, config), features_of(messages)
+    graphs, features = windows_to_graphs(messages, config), features_of(messages)
     for graph, window in enumerate(_plain_windows(messages, config)):
         start = window.start
         duration_s = messages.timestamp[start + 99] - messages.timestamp[start]
@@ -150,7 +150,7 @@ def test_node_and_edge_features_are_those_of_the_messages_reduced() -> None:
 def test_duration_ratio_compares_a_window_with_the_bus_so_far() -> None:
     gaps = np.full(1000, 0.001)
     gaps[500:] = 0.002
-    graphs = build_graphs(make_messages(np.cumsum(gaps), np.arange(1000) % 7), WindowConfig())
+    graphs = windows_to_graphs(make_messages(np.cumsum(gaps), np.arange(1000) % 7), WindowConfig())
     ratio = graphs.x[graphs.node_ptr[:-1], NODE["duration_ratio"]]
     np.testing.assert_allclose(ratio[:5], 0.0, atol=0.02)
     assert ratio[6] == pytest.approx(math.log2(0.002 / (0.7 / 600)), abs=0.02)
@@ -159,8 +159,8 @@ def test_duration_ratio_compares_a_window_with_the_bus_so_far() -> None:
 def test_constants_do_not_depend_on_which_window_looks() -> None:
     """A window sees the same messages the same way, wherever the others begin."""
     messages = bus_traffic(num_ids=8, duration_s=3.0)
-    whole = build_graphs(messages, WindowConfig(size=50, stride=10))
-    sparse = build_graphs(messages, WindowConfig(size=50, stride=30))
+    whole = windows_to_graphs(messages, WindowConfig(size=50, stride=10))
+    sparse = windows_to_graphs(messages, WindowConfig(size=50, stride=30))
     same = whole.select(np.arange(0, whole.num_graphs, 3)[: sparse.num_graphs])
     for column in SCHEMA.stored:
         np.testing.assert_array_equal(same[column.name], sparse[column.name], err_msg=column.name)
@@ -197,7 +197,7 @@ def test_features_of_extreme_traffic_are_far_from_what_float16_cannot_hold(
         timestamp=1e9 + np.cumsum(gaps),
         identifier=random.integers(0, num_identifiers, len(messages)).astype(np.uint32),
     )
-    graphs = build_graphs(extreme, WindowConfig())
+    graphs = windows_to_graphs(extreme, WindowConfig())
     assert graphs.num_graphs
     assert np.abs(np.asarray(graphs.x)).max() < 100.0
     assert np.abs(np.asarray(graphs.edge_attr)).max() < 100.0
@@ -220,7 +220,7 @@ def _silenced(begin_s: float, end_s: float) -> tuple[Messages, int]:
 
 def test_an_overdue_identifier_is_a_node_of_windows_in_which_it_did_not_come() -> None:
     messages, target = _silenced(6.0, 6.25)
-    graphs = build_graphs(messages, WindowConfig(size=10, stride=10))
+    graphs = windows_to_graphs(messages, WindowConfig(size=10, stride=10))
     waiting = np.flatnonzero(graphs.x[:, NODE["waiting"]] == 1.0)
     assert set(graphs["node_id"][waiting].tolist()) == {target}
     silent = waiting[graphs.x[waiting, NODE["count"]] < 0.0]  # as of half a message
@@ -239,7 +239,7 @@ def test_windows_of_a_campaign_that_silences_are_attacked_without_an_injected_me
         AttackCampaign("suppression", 6.0, 6.25, (target,)),
         AttackCampaign("DoS", 9.0, 10.0),  # which silences nobody: messages say which windows it hit
     )
-    graphs = build_graphs(messages, WindowConfig(size=10, stride=10))
+    graphs = windows_to_graphs(messages, WindowConfig(size=10, stride=10))
     inside = (graphs["end_time"] >= 6.0) & (graphs["start_time"] <= 6.25)
     np.testing.assert_array_equal(graphs["y"] == 1, inside)
     assert not graphs["attack_count"].any()
@@ -253,5 +253,5 @@ def test_windows_of_a_campaign_that_silences_are_attacked_without_an_injected_me
 def test_an_injected_message_without_a_known_campaign_is_of_an_unknown_kind() -> None:
     label = np.zeros(300, np.uint8)
     label[150] = 1
-    graphs = build_graphs(make_messages(np.arange(300) * 1e-3, np.arange(300) % 5, label=label), WindowConfig())
+    graphs = windows_to_graphs(make_messages(np.arange(300) * 1e-3, np.arange(300) % 5, label=label), WindowConfig())
     assert graphs["kind"].tolist() == [0, ATTACK_KINDS.index("unknown"), 0]

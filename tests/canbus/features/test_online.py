@@ -9,18 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.online import WindowStream, window_chunks
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.features import window_chunks
 from kdgat.graphs.columns import GraphColumns
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, make_messages, merge
 
 
 def _streamed(messages: Messages, config: WindowConfig, cuts: list[int]) -> GraphColumns:
-    stream = WindowStream(config)
+    stream = OnlineWindows(config)
     borders = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
     parts = [stream.feed(messages.select(slice(start, stop))) for start, stop in pairwise(borders)]
     return GraphColumns.concatenate([*parts, stream.finish()])
@@ -47,22 +44,22 @@ def test_pieces_of_any_size_have_the_graphs_of_the_whole(
     messages = random_messages(max(num, 1), seed=seed).select(slice(num))
     messages.identifier %= 40
     config = WindowConfig(size=size, stride=stride)
-    _assert_equal(_streamed(messages, config, cuts), build_graphs(messages, config))
+    _assert_equal(_streamed(messages, config, cuts), windows_to_graphs(messages, config))
 
 
 @pytest.mark.parametrize("attack", ["suppression", "dos"])
 def test_one_message_at_a_time_has_the_graphs_of_the_whole(attack: str) -> None:
     """With identifiers that are waited for, and campaigns that say why."""
-    messages = make_recording(make_vehicle(2), 3.0, attack, seed=1)
+    messages = simulate(make_vehicle(2), 3.0, attack, seed=1)
     config = WindowConfig(size=100, stride=50)
-    _assert_equal(_streamed(messages, config, list(range(len(messages)))), build_graphs(messages, config))
+    _assert_equal(_streamed(messages, config, list(range(len(messages)))), windows_to_graphs(messages, config))
 
 
 def test_a_recording_shorter_than_a_window_waits_for_a_silent_identifier_too() -> None:
     silent = make_messages(np.arange(0.0, 0.5, 0.01), 0x10)
     messages = merge(silent, make_messages(np.arange(0.0, 0.8, 0.02), 0x20))
     config = WindowConfig(size=len(messages) + 1)
-    whole = build_graphs(messages, config)
+    whole = windows_to_graphs(messages, config)
     assert whole["overdue"][0] > 1.0
     _assert_equal(_streamed(messages, config, [3, 70]), whole)
 
@@ -71,13 +68,13 @@ def test_a_clock_that_runs_back_in_another_piece_changes_nothing() -> None:
     messages = bus_traffic(num_ids=8, duration_s=4.0)
     messages.timestamp[500:] -= 2.0
     config = WindowConfig(size=64, stride=64)
-    _assert_equal(_streamed(messages, config, [100, 500, 501, 640]), build_graphs(messages, config))
+    _assert_equal(_streamed(messages, config, [100, 500, 501, 640]), windows_to_graphs(messages, config))
 
 
 def test_memory_does_not_grow_with_the_number_of_messages() -> None:
     """Nor without end under a flood of identifiers."""
     random = np.random.default_rng(0)
-    stream, sizes = WindowStream(WindowConfig()), []
+    stream, sizes = OnlineWindows(WindowConfig()), []
     for part in range(30):
         messages = random_messages(5000, seed=part)
         messages.identifier[:] = random.integers(0, 1 << 29, len(messages))
@@ -90,29 +87,29 @@ def test_memory_does_not_grow_with_the_number_of_messages() -> None:
 @pytest.mark.parametrize("attack", [None, "fuzzing"])
 @pytest.mark.parametrize(("size", "stride"), [(100, 100), (60, 25), (30, 90)])
 def test_chosen_windows_are_those_of_all_whatever_is_left_out(attack: str | None, size: int, stride: int) -> None:
-    messages = make_recording(make_vehicle(3), 6.0, attack, seed=4)
+    messages = simulate(make_vehicle(3), 6.0, attack, seed=4)
     config = WindowConfig(size=size, stride=stride)
-    whole = build_graphs(messages, config)
+    whole = windows_to_graphs(messages, config)
     for share in (0.0, 0.2, 0.7):
         chosen = np.flatnonzero(np.random.default_rng(5).random(whole.num_graphs) < share)
-        _assert_equal(build_graphs(messages, config, chosen), whole.select(chosen))
+        _assert_equal(windows_to_graphs(messages, config, chosen), whole.select(chosen))
 
 
 @pytest.mark.parametrize("num", [0, 1, 99, 100, 1234])
 def test_chunks_of_a_recording_have_its_graphs(num: int) -> None:
-    messages = make_recording(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
+    messages = simulate(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
     config = WindowConfig()
     chunks = list(window_chunks(messages, config, size=250))
-    _assert_equal(GraphColumns.concatenate(chunks), build_graphs(messages, config))
+    _assert_equal(GraphColumns.concatenate(chunks), windows_to_graphs(messages, config))
 
 
 @pytest.mark.parametrize(("size", "stride"), [(100, 100), (60, 25), (30, 90)])
 @pytest.mark.parametrize("num", [0, 20, 700, 1234])
 def test_chunks_of_so_many_windows_are_of_so_many_but_for_the_last(num: int, size: int, stride: int) -> None:
-    messages = make_recording(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
+    messages = simulate(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
     config = WindowConfig(size=size, stride=stride)
     chunks = list(window_chunks(messages, config, num_windows=4))
-    whole = build_graphs(messages, config)
+    whole = windows_to_graphs(messages, config)
     _assert_equal(GraphColumns.concatenate(chunks), whole)
     found = [chunk.num_graphs for chunk in chunks if chunk.num_graphs]
     assert found == [4] * (whole.num_graphs // 4) + [whole.num_graphs % 4] * (whole.num_graphs % 4 > 0)

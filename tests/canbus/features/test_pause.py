@@ -10,18 +10,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features.bus_time import NUM_PAUSE_STATE, RESUMED_AT, end_silence, is_long_silence
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 OVERDUE_BOUND, EARLY_BOUND = 1.0, 0.6
 
 
 @cache
 def _drive() -> Messages:
-    return make_recording(make_vehicle(1041), 60.0, None, seed=4)
+    return simulate(make_vehicle(1041), 60.0, None, seed=4)
 
 
 def _with_pauses(messages: Messages, how: str, begins: NDArray[np.float64], length_s: float) -> Messages:
@@ -32,7 +29,7 @@ def _with_pauses(messages: Messages, how: str, begins: NDArray[np.float64], leng
 
 
 def _clock_alarms(messages: Messages) -> NDArray[Any]:
-    graphs = build_graphs(messages, WindowConfig())
+    graphs = windows_to_graphs(messages, WindowConfig())
     return np.asarray((graphs["overdue"] > OVERDUE_BOUND) | (graphs["early"] > EARLY_BOUND))
 
 
@@ -74,7 +71,7 @@ def test_an_identifier_that_does_not_come_back_after_a_pause_is_waited_for() -> 
     identifiers, counts = np.unique(paused.identifier, return_counts=True)
     silenced = identifiers[np.argmax(counts)]
     gone = paused.select(~((paused.identifier == silenced) & (time > 30.0)))
-    graphs = build_graphs(gone, WindowConfig())
+    graphs = windows_to_graphs(gone, WindowConfig())
     start = graphs["start_time"] - gone.timestamp[0]
     is_alarm = graphs["overdue"] > OVERDUE_BOUND
     assert not is_alarm[start < 29.0].any()
@@ -97,7 +94,7 @@ def test_pauses_that_are_long_ago_are_forgotten() -> None:
         length=np.tile(first.length, 2),
         label=np.tile(first.label, 2),
     )
-    graphs = build_graphs(both, WindowConfig())
+    graphs = windows_to_graphs(both, WindowConfig())
     start, is_alarm = graphs["start_time"] - first.timestamp[0], graphs["overdue"] > OVERDUE_BOUND
     assert is_alarm[start < 30.0].any()
     assert not is_alarm[(start > 40.0) & (start < 60.0)].any()  # a habit by then

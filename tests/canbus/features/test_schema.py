@@ -7,18 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
+from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.canbus.features.timer import REST
-from kdgat.canbus.settings import WindowConfig
-from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.store import GraphStore, write_store
 
 
 @pytest.mark.parametrize("attack", [None, "dos", "fuzzing", "suppression"])
 def test_a_store_has_the_windows_of_a_stream_bit_for_bit(tmp_path: Path, attack: str | None) -> None:
     """In less than half of the room that they take in memory."""
-    graphs = build_graphs(make_recording(make_vehicle(1), 4.0, attack, seed=3), WindowConfig(stride=30))
+    graphs = windows_to_graphs(simulate(make_vehicle(1), 4.0, attack, seed=3), WindowConfig(stride=30))
     path = tmp_path / "a.h5"
     write_store(
         path, SCHEMA, graphs, node_features=NODE_FEATURES, edge_features=EDGE_FEATURES, build={},

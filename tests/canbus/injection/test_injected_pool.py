@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.injection.injection import InjectedPool, make_variant
-from kdgat.canbus.settings import InjectionConfig, WindowConfig
+from kdgat.canbus import InjectionConfig, WindowConfig, inject_attacks, windows_to_graphs
+from kdgat.canbus.injection import InjectedPool
 from tests.canbus.traffic import bus_traffic
 
 WINDOWS = WindowConfig()
@@ -19,8 +18,8 @@ def test_windows_of_a_long_silence_are_kept() -> None:
     config = InjectionConfig(**EVERYTHING, attack_weights={"suppression": 1.0})
     num_long = 0
     for variant, kept in enumerate(InjectedPool(traffic, config, WINDOWS, 3, range(24))):
-        messages = make_variant(traffic, config, 3, variant).messages
-        graphs = build_graphs(messages, WINDOWS)
+        messages = inject_attacks(traffic, config, 3, variant).messages
+        graphs = windows_to_graphs(messages, WINDOWS)
         kept_starts = set(kept["first_message"].tolist())
         for campaign in messages.campaigns:
             if not campaign.silences:

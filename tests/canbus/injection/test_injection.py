@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from kdgat.base.configuration import ConfigurationError, apply_overrides, validate_config
-from kdgat.canbus.injection.injection import Injected, clean_stretches, make_variant
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.settings import ATTACKS, InjectionConfig
+from kdgat.canbus import InjectionConfig, Messages, inject_attacks
+from kdgat.canbus.injection import clean_stretches
+from kdgat.canbus.injection.injection import Injected
+from kdgat.canbus.settings import ATTACKS
 from tests.canbus.traffic import bus_traffic, make_messages
 
 SHORT = {"duration_s": (4.0, 6.0)}
@@ -35,7 +36,7 @@ def _only(attack: str, **values: Any) -> InjectionConfig:
 def attacked(recordings: list[Messages]) -> dict[str, list[Injected]]:
     """Each attack on vehicles as they were recorded."""
     return {
-        attack: [make_variant(recordings, _only(attack, original_fraction=1.0), 5, k) for k in range(NUM_VARIANTS)]
+        attack: [inject_attacks(recordings, _only(attack, original_fraction=1.0), 5, k) for k in range(NUM_VARIANTS)]
         for attack in ATTACKS
     }
 
@@ -47,40 +48,40 @@ def _content(messages: Messages, rows: slice | np.ndarray[Any, Any] = slice(None
 
 def test_same_seed_and_variant_give_the_same_traffic(recordings: list[Messages]) -> None:
     config = InjectionConfig(**SHORT)
-    hashes = [make_variant(recordings, config, 1, variant).messages.content_hash() for variant in range(8)]
-    again = [make_variant(recordings, config, 1, variant).messages.content_hash() for variant in reversed(range(8))]
+    hashes = [inject_attacks(recordings, config, 1, variant).messages.content_hash() for variant in range(8)]
+    again = [inject_attacks(recordings, config, 1, variant).messages.content_hash() for variant in reversed(range(8))]
     assert again[::-1] == hashes
     assert len(set(hashes)) == 8
-    assert make_variant(recordings, config, 2, 0).messages.content_hash() not in hashes
+    assert inject_attacks(recordings, config, 2, 0).messages.content_hash() not in hashes
 
 
 def test_order_of_the_weights_changes_nothing(recordings: list[Messages]) -> None:
     config = InjectionConfig(**SHORT)
     turned = InjectionConfig(**SHORT, attack_weights=dict(reversed(config.attack_weights.items())))
     for variant in range(6):
-        one, other = (make_variant(recordings, either, 1, variant) for either in (config, turned))
+        one, other = (inject_attacks(recordings, either, 1, variant) for either in (config, turned))
         assert one.messages.content_hash() == other.messages.content_hash()
 
 
 @pytest.mark.processes
 def test_same_traffic_in_another_process(recordings: list[Messages]) -> None:
     code = (
-        "from kdgat.canbus.injection.injection import make_variant\n"
+        "from kdgat.canbus.injection.injection import inject_attacks\n"
         "from kdgat.canbus.settings import InjectionConfig\n"
         "from tests.canbus.traffic import bus_traffic\n"
         "recordings = [bus_traffic(num_ids=15, duration_s=12.0, seed=seed) for seed in range(3)]\n"
         "config = InjectionConfig(duration_s=(4.0, 6.0))\n"
-        "print(*(make_variant(recordings, config, 1, k).messages.content_hash() for k in range(3)))"
+        "print(*(inject_attacks(recordings, config, 1, k).messages.content_hash() for k in range(3)))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    here = [make_variant(recordings, InjectionConfig(**SHORT), 1, k).messages.content_hash() for k in range(3)]
+    here = [inject_attacks(recordings, InjectionConfig(**SHORT), 1, k).messages.content_hash() for k in range(3)]
     assert result.stdout.split() == here
 
 
 def test_source_recordings_are_not_changed(recordings: list[Messages]) -> None:
     hashes = [recording.content_hash() for recording in recordings]
     for variant in range(10):
-        make_variant(recordings, InjectionConfig(**SHORT, clean_fraction=0.0), 3, variant)
+        inject_attacks(recordings, InjectionConfig(**SHORT, clean_fraction=0.0), 3, variant)
     assert [recording.content_hash() for recording in recordings] == hashes
     assert not any(recording.label.any() for recording in recordings)
 
@@ -119,7 +120,7 @@ def test_labels_mark_exactly_the_injected_messages(
 def test_without_an_attack_the_traffic_is_a_stretch_of_the_recording(recordings: list[Messages]) -> None:
     config = InjectionConfig(**SHORT, original_fraction=1.0, clean_fraction=1.0)
     for variant in range(6):
-        injected = make_variant(recordings, config, 2, variant)
+        injected = inject_attacks(recordings, config, 2, variant)
         source = next(recording for recording in recordings if injected.messages.name.endswith(recording.name))
         assert injected.attacks == []
         assert injected.messages.num_attacks == 0
@@ -164,7 +165,7 @@ def test_virtual_vehicles_differ_from_what_was_recorded(recordings: list[Message
     config = InjectionConfig(**SHORT, original_fraction=0.0, clean_fraction=1.0, interleave_fraction=0.5)
     changes: set[str] = set()
     for variant in range(25):
-        injected = make_variant(recordings, config, 4, variant)
+        injected = inject_attacks(recordings, config, 4, variant)
         changes.update(injected.changes)
         assert injected.messages.num_attacks == 0
         assert np.all(np.diff(injected.messages.timestamp) > 0.0)
@@ -176,7 +177,7 @@ def test_virtual_vehicles_differ_from_what_was_recorded(recordings: list[Message
 
 def test_pauses_of_a_virtual_bus_are_no_attack(recordings: list[Messages]) -> None:
     config = InjectionConfig(**SHORT, original_fraction=0.0, clean_fraction=1.0)
-    paused = [made for made in (make_variant(recordings, config, 4, k) for k in range(30)) if _is_paused(made)]
+    paused = [made for made in (inject_attacks(recordings, config, 4, k) for k in range(30)) if _is_paused(made)]
     assert len(paused) >= 3
     for injected in paused:
         assert np.diff(injected.messages.timestamp).max() > 0.1
@@ -191,14 +192,14 @@ def test_pause_longer_than_a_virtual_recording_is_survived() -> None:
     messages = bus_traffic(duration_s=3.0)
     messages.timestamp[len(messages) // 2 :] += 1000.0
     config = InjectionConfig(**SHORT, original_fraction=1.0)
-    assert all(len(make_variant([messages], config, 0, variant).messages) for variant in range(8))
+    assert all(len(inject_attacks([messages], config, 0, variant).messages) for variant in range(8))
 
 
 def test_a_handful_of_messages_is_survived() -> None:
     messages = make_messages([0.0, 0.01, 0.02, 0.03], [1, 2, 1, 2])
     config = InjectionConfig(**SHORT, original_fraction=0.0, interleave_fraction=1.0)
     for variant in range(60):
-        assert len(make_variant([messages], config, 0, variant).messages) <= 20
+        assert len(inject_attacks([messages], config, 0, variant).messages) <= 20
 
 
 def test_clean_stretches_lie_between_the_attacks() -> None:
@@ -235,7 +236,7 @@ def test_attacks_are_chosen_by_override(recordings: list[Messages]) -> None:
     config = InjectionConfig(**SHORT, clean_fraction=0.0)
     off = [f"attack_weights.{attack}=0" for attack in ATTACKS if attack not in ("dos", "sparse")]
     chosen = apply_overrides(config, off)
-    drawn = {make_variant(recordings, chosen, 0, variant).attacks[0].partition(":")[0] for variant in range(12)}
+    drawn = {inject_attacks(recordings, chosen, 0, variant).attacks[0].partition(":")[0] for variant in range(12)}
     assert drawn == {"dos", "sparse"}
     with pytest.raises(ConfigurationError, match="attack_weights"):
         apply_overrides(config, ["attack_weights.doss=1"])

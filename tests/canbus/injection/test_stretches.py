@@ -6,9 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.canbus.injection.stretches import TrafficFile, forget_pages
+from kdgat.canbus import Messages
+from kdgat.canbus.injection import TrafficFile
+from kdgat.canbus.injection.stretches import forget_pages
 from kdgat.canbus.injection.vehicle import cut
-from kdgat.canbus.messages import Messages
 from tests.canbus.traffic import bus_traffic, make_messages
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.canbus import Messages
 from kdgat.canbus.features.fields import FIELD_FEATURES
 from kdgat.canbus.features.traffic_state import TrafficState
 from kdgat.canbus.injection.arbitration import Frames
 from kdgat.canbus.injection.vehicle import _add_own_checksum, _stand, cut, make_virtual
-from kdgat.canbus.messages import Messages
 from tests.canbus.traffic import bus_traffic
 
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
+from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording
 from kdgat.canbus.readers import mf4
 from tests.canbus.log_files import (
     MULTI_CHANNEL_WRITERS,

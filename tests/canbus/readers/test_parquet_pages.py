@@ -6,8 +6,7 @@ import polars as pl
 import pytest
 
 from kdgat.base.errors import UserError
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import RecordingError
+from kdgat.canbus import RecordingError, read_recording, write_recording
 from kdgat.canbus.readers.parquet_pages import check_pages
 from tests.canbus.recording_files import random_messages, with_footer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording
+from kdgat.canbus.messages import BadRow
 
 ASC_HEADER = """date Tue Sep 30 03:06:13.191 pm 2014
 base {base}  timestamps {timestamps}

@@ -11,18 +11,18 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.base.errors import UserError
-from kdgat.canbus.catalog import Recordings, find_recordings
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import Messages
-from kdgat.canbus.simulation.bus import BITS_PER_SECOND
-from kdgat.canbus.simulation.synthetic import (
-    AttackKind,
-    Vehicle,
-    make_recording,
+from kdgat.canbus import (
+    Messages,
+    RecordingCatalog,
+    find_recordings,
     make_vehicle,
-    num_recordings,
-    write_dataset,
+    read_recording,
+    simulate,
+    write_recording,
 )
+from kdgat.canbus.simulation import AttackKind, num_recordings, write_dataset
+from kdgat.canbus.simulation.bus import BITS_PER_SECOND
+from kdgat.canbus.simulation.synthetic import Vehicle
 from kdgat.canbus.simulation.vehicle import ByteKind
 
 WINDOW = 100
@@ -35,16 +35,16 @@ def vehicle() -> Vehicle:
 
 @pytest.fixture(scope="module")
 def clean(vehicle: Vehicle) -> Messages:
-    return make_recording(vehicle, 30.0, seed=1)
+    return simulate(vehicle, 30.0, seed=1)
 
 
 @pytest.fixture(scope="module")
 def attacked(vehicle: Vehicle) -> dict[AttackKind, Messages]:
-    return {kind: make_recording(vehicle, 30.0, kind, seed=1) for kind in AttackKind}
+    return {kind: simulate(vehicle, 30.0, kind, seed=1) for kind in AttackKind}
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> RecordingCatalog:
     root = tmp_path_factory.mktemp("data")
     write_dataset(root, size="small", seed=3)
     return find_recordings(root, "synthetic")
@@ -53,17 +53,17 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
 @pytest.mark.processes
 def test_same_seed_gives_the_same_messages_in_another_process(vehicle: Vehicle) -> None:
     code = (
-        "from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle\n"
-        "print(*(make_recording(make_vehicle(7), 5.0, kind, seed=2).content_hash() for kind in (None, 'replay')))"
+        "from kdgat.canbus.simulation.synthetic import simulate, make_vehicle\n"
+        "print(*(simulate(make_vehicle(7), 5.0, kind, seed=2).content_hash() for kind in (None, 'replay')))"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    here = [make_recording(vehicle, 5.0, kind, seed=2).content_hash() for kind in (None, "replay")]
+    here = [simulate(vehicle, 5.0, kind, seed=2).content_hash() for kind in (None, "replay")]
     assert result.stdout.split() == here
 
 
 def test_other_seeds_give_other_vehicles_and_other_drives(vehicle: Vehicle, clean: Messages) -> None:
     assert set(make_vehicle(8).identifier.tolist()) != set(vehicle.identifier.tolist())
-    assert make_recording(vehicle, 30.0, seed=2).content_hash() != clean.content_hash()
+    assert simulate(vehicle, 30.0, seed=2).content_hash() != clean.content_hash()
 
 
 def test_no_two_frames_overlap_on_the_bus(attacked: dict[AttackKind, Messages]) -> None:
@@ -211,13 +211,13 @@ def test_campaigns_survive_a_file(attacked: dict[AttackKind, Messages], tmp_path
 
 def test_impossible_wish_is_an_error(vehicle: Vehicle) -> None:
     with pytest.raises(UserError, match="attack 'tickling' is unknown: choose one of DoS, fuzzing"):
-        make_recording(vehicle, 2.0, "tickling")
+        simulate(vehicle, 2.0, "tickling")
     for duration_s in (0.5, float("nan")):
         with pytest.raises(UserError, match=f"duration_s={duration_s}"):
-            make_recording(vehicle, duration_s)
+            simulate(vehicle, duration_s)
 
 
-def test_dataset_has_known_and_unknown_vehicles_and_attacks_in_their_scenarios(dataset: Recordings) -> None:
+def test_dataset_has_known_and_unknown_vehicles_and_attacks_in_their_scenarios(dataset: RecordingCatalog) -> None:
     assert len(dataset) == num_recordings("small") == 20
     assert not dataset.dropped
     known = {file.vehicle for file in dataset.train}
@@ -231,7 +231,7 @@ def test_dataset_has_known_and_unknown_vehicles_and_attacks_in_their_scenarios(d
     assert 60_000 < sum(file.num_messages for file in dataset.train) < 160_000
 
 
-def _window_rates(recordings: Recordings, scenario: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+def _window_rates(recordings: RecordingCatalog, scenario: str) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     durations, labels = [], []
     for file in recordings.test[scenario]:
         messages = file.read()
@@ -242,7 +242,7 @@ def _window_rates(recordings: Recordings, scenario: str) -> tuple[NDArray[np.flo
     return np.concatenate(durations), np.concatenate(labels)
 
 
-def test_no_threshold_on_the_message_rate_solves_it(dataset: Recordings) -> None:
+def test_no_threshold_on_the_message_rate_solves_it(dataset: RecordingCatalog) -> None:
     best = {}
     for scenario in dataset.test:
         duration, label = _window_rates(dataset, scenario)

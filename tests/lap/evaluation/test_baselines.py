@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.assignment.warm_start import column_minima, dual_bound
 from kdgat.lap.evaluation.baselines import neighbour_sweeps
 from kdgat.lap.instances.distributions import generate

@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.assignment.certificate import CertificateError, Problem
+from kdgat.assignment import CertificateError
 from kdgat.base.configuration import ConfigurationError
 from kdgat.lap.evaluation.baselines import baselines
 from kdgat.lap.evaluation.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.evaluation.results import Evaluation, Kind, LapResults
 from kdgat.lap.evaluation.stage import collect_results, run_evaluation
 from kdgat.lap.instances.distributions import generate
+from kdgat.lap.instances.label import Problem
 from kdgat.lap.instances.records import label
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.sections import METHODS

@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from kdgat.assignment.errors import CostError
-from kdgat.assignment.exact import solve
+from kdgat.assignment import CostError, solve
 from kdgat.lap.graphs.bipartite import COST, IS_COLUMN, PRESENT, TARGET, WITNESS, build_graph, find_neighbours
 from kdgat.lap.sections import GraphConfig
 from tests.lap.graph_examples import GRAPH, labelled_graph, problem

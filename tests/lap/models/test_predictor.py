@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.assignment.exact import solve
+from kdgat.assignment import solve
 from kdgat.base.errors import UserError
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns

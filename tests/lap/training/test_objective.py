@@ -5,13 +5,15 @@ from torch import nn
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.store import GraphStore
+from kdgat.lap.graphs.bipartite import SCHEMA
 from kdgat.lap.graphs.lists import Duals, bound, column_minima, row_minima
-from kdgat.lap.graphs.source import make_source
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.lap.training.objective import WarmStartObjective, targets
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.config import TrainingConfig
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from tests.lap.graph_examples import labelled_graph, write_graphs
@@ -88,6 +90,7 @@ def test_before_training_the_rounds_already_go_most_of_the_way_to_the_optimum():
 
 def test_the_network_learns_and_repeats_bit_for_bit(tmp_path):
     stores = [write_graphs(tmp_path / f"{name}.h5", [16, 24, 20, 28], seed) for name, seed in (("a", 0), ("b", 50))]
+    columns = [GraphStore.open(path, SCHEMA).columns for path in stores]
     config = TrainingConfig(
         max_epochs=12, batch_by="edges", max_edges=600, learning_rate=5e-3, patience=None, accelerator="cpu"
     )
@@ -100,7 +103,8 @@ def test_the_network_learns_and_repeats_bit_for_bit(tmp_path):
         with torch.no_grad():  # as an auction the untrained network is good at so small problems: start from worse
             for parameter in module.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)
-        train, validation = make_source(stores[:1], config, 3, True), make_source(stores, config, 3, False)
+        train = GraphSource.of(columns[0], config, 3, shuffle=True)
+        validation = GraphSource.of(GraphColumns.concatenate(columns), config, 3, shuffle=False)
         results.append(fit(module, train, validation, config, RunDirectory(directory), seed=3))
         finals.append([tensor.clone() for tensor in module.state_dict().values()])
     assert all(torch.equal(one, other) for one, other in zip(*finals, strict=True))

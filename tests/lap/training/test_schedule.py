@@ -8,8 +8,6 @@ from kdgat.lap.training.schedule import (
     RATES,
     USABLE,
     Forecast,
-    describe_bytes,
-    describe_hours,
     fit_rates,
     forecast,
     num_jobs,
@@ -80,13 +78,3 @@ def test_a_file_without_rates_is_refused_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "odd.json").write_text('{"device": "x", "is_measured": true, "step_s": 1}')
     with pytest.raises(UserError, match="byte_s: required"):
         read_rates(tmp_path / "odd.json")
-
-
-@pytest.mark.parametrize(("seconds", "text"), [(40.2, "40 s"), (720, "12 min"), (19_000, "5.3 h")])
-def test_times_are_written_as_people_plan_with_them(seconds: float, text: str) -> None:
-    assert describe_hours(seconds) == text
-
-
-@pytest.mark.parametrize(("amount", "text"), [(850 << 20, "850 MiB"), (1434 << 20, "1.4 GiB")])
-def test_bytes_are_written_as_people_read_them(amount: int, text: str) -> None:
-    assert describe_bytes(amount) == text

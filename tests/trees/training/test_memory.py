@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.tree_memory import LENGTH_RANGE, Measurement, measure_here, measure_step
 from kdgat.graphs.batches import TensorColumns
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.objectives.growth import channels_of
@@ -25,7 +26,6 @@ from kdgat.trees.training.memory import (
 )
 from kdgat.trees.training.peak import allocation, counts_of
 from kdgat.trees.training.pretraining import PretrainedTrees
-from kdgat.trees.training.step_measurement import LENGTH_RANGE, Measurement, measure_here, measure_step
 from tests.trees.examples import columns_of, random_tree
 
 TOLERANCE = 0.15

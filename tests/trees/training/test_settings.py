@@ -88,7 +88,7 @@ def test_batches_stay_within_their_paths_unless_one_tree_is_larger(max_paths: in
     source = source_of(max_paths)
     plan = source.plan(0)
     assert sorted(tree for batch in plan for tree in batch) == list(range(8))
-    assert all(source.sizes[batch].sum() <= max_paths or len(batch) == 1 for batch in plan)
+    assert all(source.graph_sizes.paths[batch].sum() <= max_paths or len(batch) == 1 for batch in plan)
     assert len(plan) > 1
 
 

@@ -46,7 +46,11 @@ def test_paths_are_counted_before_they_are_made(columns, kind) -> None:
         tree = TreeBatch.of(source.gather(np.array([place])))
         below = branch_paths(tree) if kind == "gtmp" else general_paths(tree_edges(tree), tree.num_nodes)
         expected = ancestor_paths(tree).nodes.shape[1] + below.nodes.shape[1]
-        assert path_sizes(columns, TINY.model_copy(update={"kind": kind}))[place] == source.sizes[place] == expected
+        assert (
+            path_sizes(columns, TINY.model_copy(update={"kind": kind}))[place]
+            == source.graph_sizes.paths[place]
+            == expected
+        )
 
 
 @pytest.mark.parametrize("kind", ["gtmp", "sgmp"])
@@ -56,14 +60,14 @@ def test_batches_keep_to_the_budget_and_hold_each_tree_once(columns, kind) -> No
     assert len(plan) > 3
     assert sorted(np.concatenate(plan).tolist()) == list(range(NUM_TREES))
     for batch in plan:
-        assert source.sizes[batch].sum() <= MAX_PATHS
+        assert source.graph_sizes.paths[batch].sum() <= MAX_PATHS
     # No more batches than half-full ones would be.
-    assert len(plan) <= 2 * source.sizes.sum() / MAX_PATHS + 1
+    assert len(plan) <= 2 * source.graph_sizes.paths.sum() / MAX_PATHS + 1
 
 
 def test_a_tree_above_the_budget_is_a_batch_of_its_own(columns) -> None:
     source = make_source(columns, max_paths=int(path_sizes(columns, TINY).max()) - 1)
-    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.limit.size]
+    [alone] = [batch for batch in source.plan(0) if source.graph_sizes.paths[batch].max() > source.limit.size]
     assert len(alone) == 1
 
 

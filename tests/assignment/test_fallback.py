@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.assignment import first_call
-from kdgat.assignment.exact import solve
+from kdgat.assignment import fallback, solve
 from tests.support.waiting import wait_until
 
 
 def compiling(cache: Path) -> int | None:
     """Return the number of the process that compiles into a cache, once it does."""
-    found = [lock.read_text() for lock in cache.rglob(first_call.LOCK)]
+    found = [lock.read_text() for lock in cache.rglob(fallback.LOCK)]
     return int(found[0]) if found and found[0].endswith("\n") else None
 
 
@@ -26,7 +25,7 @@ def test_first_call_is_answered_by_scipy_and_compiles_meanwhile(tmp_path: Path) 
     cost = np.random.default_rng(0).random((50, 60))
     np.save(tmp_path / "cost.npy", cost)
     cache = tmp_path / "cache"
-    environment = {name: value for name, value in os.environ.items() if name != first_call.VARIABLE}
+    environment = {name: value for name, value in os.environ.items() if name != fallback.VARIABLE}
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-m", "kdgat.cli.main", "lap", "solve", str(tmp_path / "cost.npy")],
@@ -41,7 +40,7 @@ def test_first_call_is_answered_by_scipy_and_compiles_meanwhile(tmp_path: Path) 
         assert printed["solver"].startswith("scipy, duals and proof by kdgat")
         wait_until(lambda: compiling(cache) is not None, "a process that compiles")
         os.kill(compiling(cache), signal.SIGKILL)
-        for lock in cache.rglob(first_call.LOCK):
+        for lock in cache.rglob(fallback.LOCK):
             lock.unlink()
 
 
@@ -50,7 +49,7 @@ def test_kernels_that_were_used_are_compiled(monkeypatch: pytest.MonkeyPatch) ->
         solve(np.random.default_rng(0).random((160, 160)), method=method)
     solve(np.where(np.random.default_rng(0).random((160, 160)) < 0.05, 0.5, 1.0))
     solve(np.random.default_rng(0).random((20, 20)))
-    assert first_call.is_compiled()
-    monkeypatch.setenv(first_call.VARIABLE, "later")
-    with pytest.raises(first_call.CompileSettingError, match="KDGAT_LAP_COMPILE is 'later': wait or background"):
-        first_call.may_wait()
+    assert fallback.is_compiled()
+    monkeypatch.setenv(fallback.VARIABLE, "later")
+    with pytest.raises(fallback.CompileSettingError, match="KDGAT_LAP_COMPILE is 'later': wait or background"):
+        fallback.may_wait()
