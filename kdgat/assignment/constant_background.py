@@ -10,7 +10,7 @@ import numpy as np
 
 from kdgat.assignment.certificate import is_proved
 from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
-from kdgat.assignment.search import clear, flip, pop, push, reach, settle
+from kdgat.assignment.search import flip, pop, rise
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -210,7 +210,10 @@ def bid_or_rest(start, targets, prices, background, u, v, target_of, line_of):  
 
 @njit
 def augment_lists(start, targets, prices, background, u, v, target_of, line_of, free, num_free):  # type: ignore[no-untyped-def]
-    """Give every free line a target or the background, by Dijkstra's search; return the entries looked at."""
+    """Give every free line a target or the background, by Dijkstra's search; return the entries looked at.
+
+    The loop is its own: with `reach`, `push` and `settle` of `search` a solve took 6 % longer.
+    """
     num_targets = v.size
     distance = np.full(num_targets, np.inf)
     predecessor, reached, scanned = (
@@ -239,11 +242,19 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
                 target = targets[e]
                 value = max(prices[e] - v[target] + offset, here)
                 if value < best and value < distance[target]:
-                    num_reached = reach(target, value, line, distance, predecessor, reached, num_reached)
+                    if distance[target] == np.inf:
+                        reached[num_reached] = target
+                        num_reached += 1
+                    distance[target] = value
+                    predecessor[target] = line
                     if line_of[target] < 0:
                         best, end, rests = value, target, -1
                     else:
-                        size = push(keys, nodes, place, size, value, target)
+                        position = place[target]
+                        if position < 0:
+                            position = size
+                            size += 1
+                        rise(keys, nodes, place, position, value, target)
             looked_at += start[line + 1] - start[line]
             if size == 0 or keys[0] >= best:
                 break
@@ -252,8 +263,15 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
             num_scanned += 1
             line = line_of[nodes[0]]
             size = pop(keys, nodes, place, size)
-        settle(best, origin, u, v, line_of, distance, scanned, num_scanned)
-        clear(distance, reached, num_reached, nodes, place, size)
+        u[origin] += best
+        for s in range(num_scanned):
+            target = scanned[s]
+            u[line_of[target]] += best - distance[target]
+            v[target] -= best - distance[target]
+        for s in range(size):
+            place[nodes[s]] = -1
+        for s in range(num_reached):
+            distance[reached[s]] = np.inf
         if rests >= 0:
             end = target_of[rests]
             target_of[rests] = AT_BACKGROUND

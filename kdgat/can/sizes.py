@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.canbus import ReadLimits, RecordingCatalog, WindowConfig, find_recordings
+from kdgat.canbus import ReadLimits, WindowConfig, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
+    RecordingCatalog,
     discover_recordings,
     entry_or_default,
     find_entry,
@@ -121,7 +122,7 @@ def _for_dataset(config: CanConfig, name: str) -> CanConfig:
     data = config.data
     if name == data.dataset:
         return config
-    # RecordingCatalog of one dataset are not held out, or left out, by names of another one's.
+    # Recordings of one dataset are not held out, or left out, by names of another one's.
     other = data.model_copy(update={"dataset": name, "hold_out": (), "leave_out": ()})
     return config.model_copy(update={"data": other})
 

@@ -18,7 +18,6 @@ from kdgat.base.lazy import lazy_names
 
 if TYPE_CHECKING:
     from kdgat.canbus.bus import open_bus as open_bus
-    from kdgat.canbus.catalog import RecordingCatalog as RecordingCatalog
     from kdgat.canbus.catalog import find_recordings as find_recordings
     from kdgat.canbus.features.graphs import windows_to_graphs as windows_to_graphs
     from kdgat.canbus.features.online import OnlineWindows as OnlineWindows
@@ -42,7 +41,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "Messages": "messages",
         "OnlineWindows": "features.online",
         "ReadLimits": "messages",
-        "RecordingCatalog": "catalog",
         "RecordingError": "messages",
         "WindowConfig": "settings",
         "find_recordings": "catalog",

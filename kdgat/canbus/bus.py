@@ -50,7 +50,7 @@ def open_bus(
 ) -> MessageStream:
     """Read a live bus by any interface of python-can (`socketcan`, `pcan`, `vector`, `virtual`, ...).
 
-    A chunk is handed on `max_delay_s` after its first message, or with `max_messages`. Once opened, a bus that fails is
+    A chunk is returned `max_delay_s` after its first message, or with `max_messages`. Once opened, a bus that fails is
     opened anew until it works again, and counted in `num_reconnects`. Timestamps are those of the interface, and never
     run backwards. Error frames are passed over; a remote frame is a message without bytes, as in a recording. The
     stream ends when `stop` is set or it is closed. `options` go to `can.Bus`.
@@ -141,7 +141,7 @@ class _Receiver:
 
     def _fail(self, error: Exception, backoff_s: float) -> None:
         text = f"{self._name}: {type(error).__name__}: {error}"
-        if text != self.status.last_error:  # a bus that stays away says so once
+        if text != self.status.last_error:  # of a bus that stays away once
             logger.warning("%s; opening it again", text)
         self.status.last_error = text
         self._shut_down()

@@ -33,7 +33,7 @@ class DatasetError(UserError):
 
 
 class DatasetEntry(Config):
-    """Describe one dataset: the folder it lies in, which scenarios train, which vehicles its names tell."""
+    """Describe one dataset: its folder, which scenarios train, which vehicles its names hold."""
 
     name: str
     description: str = ""
@@ -60,7 +60,7 @@ class DatasetEntry(Config):
         return "train" if any(fnmatch(scenario, pattern) for pattern in self.train_scenarios) else "test"
 
     def vehicle_of(self, recording: str) -> str | None:
-        """Name the vehicle of a recording, None where its name does not tell."""
+        """Name the vehicle of a recording, None where its name has none."""
         for vehicle, pattern in self.vehicles.items():
             if re.search(pattern, recording, re.IGNORECASE):
                 return vehicle
@@ -73,7 +73,7 @@ class DatasetEntry(Config):
 
 @dataclass(frozen=True, slots=True)
 class RecordingPlace:
-    """Where one recording lies, before anything is read."""
+    """Where one recording is, before anything is read."""
 
     path: Path
     scenario: str
@@ -354,7 +354,7 @@ def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[Rec
             f"({', '.join(RECORDING_SUFFIXES)})"
         )
     names = Counter((scenario, name) for scenario, name, _ in found)
-    # One name in two formats: the suffix tells them apart in reports.
+    # One name in two formats: the suffix distinguishes them in reports.
     return [
         RecordingPlace(path, scenario, name if names[scenario, name] == 1 else f"{name}{path.suffix}")
         for scenario, name, path in found

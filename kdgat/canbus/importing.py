@@ -37,7 +37,7 @@ def import_recording(
     `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
     of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
     take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
-    DatasetError for a name that cannot stand in the layout or is taken.
+    DatasetError for a name that is not possible in the layout or is taken.
     """
     messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
     messages.name = name or messages.name

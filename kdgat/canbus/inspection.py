@@ -15,7 +15,7 @@ from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
-"""Attacks whose recordings often carry no positive label, because nothing was injected or nobody marked it."""
+"""Attacks whose recordings often carry no positive label, because nothing was injected or marked."""
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ def inspect_dataset(
 def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = None) -> RecordingInspection:
     inspection = RecordingInspection(place.path, place.scenario, place.name)
     try:
-        # Whatever is readable is shown; whether it would be refused is said in a note.
+        # Whatever is readable is shown; a note states whether it would be refused.
         messages = read_recording(
             place.path,
             scenario=place.scenario,

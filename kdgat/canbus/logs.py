@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kdgat.canbus.readers.text import LineParser
 
 NUM_FRAMES_AT_ONCE = 1 << 16
-"""Frames that a reader of binary logs hands on at once."""
+"""Frames that a reader of binary logs returns at once."""
 _GZIP_BLOCK_BYTES = 1 << 20
 _BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
 LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22

@@ -55,7 +55,7 @@ class AttackCampaign:
 
     @property
     def silences(self) -> bool:
-        """Say whether messages are missing, so that a window without a single injected one is attacked, too."""
+        """Return whether messages are missing, so that a window without a single injected one is attacked, too."""
         return bool(self.identifiers)
 
 
@@ -102,7 +102,7 @@ class Messages:
     bad_rows: list[BadRow] = field(default_factory=list)  # the first ones only
     num_bad_rows: int = 0  # all of them
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
-    num_error_frames: int = 0  # passed over: what the controller said about the bus
+    num_error_frames: int = 0  # passed over: what the controller reports of the bus
 
     def __post_init__(self) -> None:
         num_messages = len(self.timestamp)

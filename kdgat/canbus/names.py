@@ -7,26 +7,26 @@ from pathlib import Path
 from kdgat.canbus.messages import SCENARIO_SEPARATOR
 
 COMPRESSIBLE_SUFFIXES = (".csv", ".txt", ".log", ".asc", ".trc", ".blf", ".pcap", ".pcapng")
-"""Suffixes behind which `.gz` may stand."""
+"""Suffixes that `.gz` may follow."""
 RECORDING_SUFFIXES = (".parquet", *COMPRESSIBLE_SUFFIXES, ".mf4")
 """Suffixes of files that are looked at as recordings in a folder."""
 COMPRESSED_SUFFIX = ".gz"
 
 
 def is_recording(path: Path) -> bool:
-    """Tell whether a file is named like a recording."""
+    """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
     return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES)
 
 
 def recording_suffix(path: Path) -> str:
-    """Return the suffix that tells the format, in small letters: `.log` of `drive.LOG.gz`."""
+    """Return the suffix that names the format, in small letters: `.log` of `drive.LOG.gz`."""
     suffix = path.suffix.lower()
     return Path(path.stem).suffix.lower() if suffix == COMPRESSED_SUFFIX else suffix
 
 
 def recording_stem(path: Path) -> str:
-    """Return the name of a file without what tells the format: `drive` of `drive.log.gz`."""
+    """Return the name of a file without what names the format: `drive` of `drive.log.gz`."""
     return Path(path.stem).stem if path.suffix.lower() == COMPRESSED_SUFFIX else path.stem
 
 
@@ -38,7 +38,7 @@ def recording_name(path: Path) -> tuple[str, str]:
 
 
 def is_path_part(text: str) -> bool:
-    """Tell whether a name is one part of a path, and no hidden one: what it names stays in the folder it belongs to.
+    """Return whether a name is one part of a path, and no hidden one: what it names stays in the folder it belongs to.
 
     >>> [is_path_part(name) for name in ("can-train-and-test_v1.5", "", "..", "a/b", "a\\0b")]
     [True, False, False, False, False]

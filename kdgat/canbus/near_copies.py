@@ -1,7 +1,7 @@
 """Recordings that are partly the same: a drive cut in two, or one with attacks added, shares blocks of messages.
 
 A block is 256 consecutive messages, identifiers and payloads, whatever their times and labels. Of all blocks of a
-recording, at every offset, some are kept by their hash alone: two recordings keep the same ones wherever they lie, so
+recording, at every offset, some are kept by their hash alone: two recordings keep the same ones wherever they are, so
 neither a cut nor an added message hides what is shared elsewhere.
 """
 
@@ -54,7 +54,7 @@ def holds_much_of(blocks: Blocks, known: Sequence[str]) -> bool:
     """Return whether many of the blocks of a recording whose sketch is `known` are among these."""
     values = np.array([int(text, 16) for text in known], np.uint64)
     num_shared = np.intersect1d(blocks, values, assume_unique=True).size
-    # A sketch tells of the smallest hashes alone: of a short cut, as few as of the long recording that it is of.
+    # A sketch holds the smallest hashes alone: of a short cut, as few as of the long recording that it is of.
     num_told = int(np.count_nonzero(blocks <= values.max(initial=0)))
     return bool(num_shared >= FEWEST_SHARED and num_shared > MOST_SHARED * min(values.size, num_told))
 

@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 DEFAULT_CHUNK_MESSAGES = 1 << 16
-"""Messages of a chunk at most, unless it is said."""
+"""Messages of a chunk at most, by default."""
 _SETTLE_S = 1.0  # so long the first lines of a growing log may take to come before its format is decided
 
 
 @dataclass(slots=True)
 class StreamStatus:
-    """Count what a stream has handed on and what it has met; it grows while the stream is read."""
+    """Count what a stream has returned and what it has met; it grows while the stream is read."""
 
-    num_messages: int = 0  # handed on
+    num_messages: int = 0  # returned
     num_bad_rows: int = 0  # damaged lines and frames of CAN FD, passed over
     num_error_frames: int = 0  # of the controller, passed over
     num_dropped: int = 0  # messages of a bus that the reader of the stream was too slow for
@@ -133,7 +133,7 @@ def follow_file(
     idle_s: float | None = None,
     poll_s: float = 0.02,
 ) -> MessageStream:
-    """Read a log of lines from its beginning and go on while it grows, as `tail -F` does.
+    """Read a log of lines from its beginning and continue while it grows, as `tail -F` does.
 
     Half a line waits for its rest. A log that is truncated, or replaced by another of its name, is begun anew and
     counted in `num_reconnects`. The stream ends when `stop` is set (half a line is left then), with `stop_at_end` at

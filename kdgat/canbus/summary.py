@@ -80,7 +80,7 @@ class RunningSummary:
     """A `DataSummary` that grows with every recording."""
 
     def __init__(self, windows: Config) -> None:
-        """Begin without recordings; `windows` says how they are cut."""
+        """Begin without recordings; `windows` states how they are cut."""
         self.content = DataSummary(window=windows.model_dump(mode="json"))
 
     def add(self, row: RecordingSummary, bad_rows: list[str]) -> None:

@@ -201,35 +201,34 @@ class Family(Protocol):
         return config.model_dump(mode="json")
 
 
+@dataclass(frozen=True)
+class ScoringRequest:
+    """Say what a finished run is used on.
+
+    Attributes:
+        run: its output directory.
+        data_root: folder of the data.
+        dataset: name of the data; None: that which the run was trained on.
+        catalog: file with entries of one's own.
+        calibration: file that sets the detector's threshold for the data's source.
+    """
+
+    run: Path
+    data_root: Path
+    dataset: str | None = None
+    catalog: Path | None = None
+    calibration: Path | None = None
+
+
 @runtime_checkable
 class Detects(Protocol):
     """A family whose finished runs can be used on data of other people: `kdgat evaluate FAMILY`."""
 
-    def evaluate(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        *,
-        catalog: Path | None,
-        calibration: Path | None,
-        progress: Callable[[str, int, int], None],
-    ) -> RunResults:
-        """Score data in this process; `progress` is told what is done, how much, of how much.
-
-        `calibration` is a file that sets the detector's threshold for the data's source.
-        """
+    def evaluate(self, request: ScoringRequest, progress: Callable[[str, int, int], None]) -> RunResults:
+        """Score data in this process; `progress` is told what is done, how much, of how much."""
         ...
 
-    def make_evaluation(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        catalog: Path | None,
-        *,
-        calibration: Path | None,
-    ) -> RunDirectory:
+    def make_evaluation(self, request: ScoringRequest) -> RunDirectory:
         """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
         ...
 

@@ -215,7 +215,7 @@ class BatchSearch:
         logger.info(
             "batches of %s %s: a step on the largest (graphs: %s) takes %s of %s",
             f"{size:,}", self._limit.unit, f"{len(indices):,}",
-            "more than the device has" if taken is None else describe_bytes(taken), describe_bytes(self._budget),
+            "more than the device has" if taken is None else _mebibytes(taken), _mebibytes(self._budget),
         )  # fmt: skip
         return taken is not None and taken <= self._budget
 
@@ -241,7 +241,7 @@ class BatchSearch:
         second = self._largest_batch(max(size, 1))
         if (taken := self._measure(second)) is not None:
             per_element = (taken - kept) / max(self._sum(second), 1)
-        logger.info("a step takes %s and %.0f bytes per %s", describe_bytes(kept), per_element, self._element_words())
+        logger.info("a step takes %s and %.0f bytes per %s", _mebibytes(kept), per_element, self._element_words())
         return per_element
 
     def _sum(self, indices: Graphs) -> int:
@@ -266,7 +266,7 @@ class BatchSearch:
         raise ConfigurationError(
             f"training.memory_budget={self._budget // MIB}M is too small for a batch of one graph: with the largest "
             f"one, of {self._sum(largest):,} ({self._element_words()}), a step takes "
-            f"{describe_bytes(taken)} with weights and moments; set training.memory_budget to at least "
+            f"{_mebibytes(taken)} with weights and moments; set training.memory_budget to at least "
             f"{-(-taken // MIB)}M, or choose a smaller model"
         )
 
@@ -295,8 +295,8 @@ def largest_that_fits(fits: Callable[[int], bool], start: int, cap: int, *, is_e
     return low
 
 
-def describe_bytes(amount: float) -> str:
-    """Write bytes as people read them: 850.0 MiB."""
+def _mebibytes(amount: float) -> str:
+    """Write bytes to a tenth of a MiB: small models take few of them, and what differs by little is compared."""
     return f"{amount / MIB:,.1f} MiB"
 
 

@@ -1,7 +1,4 @@
-"""Call the step methods of a LightningModule, with or without the batch's index, and watch over the losses.
-
-Hooks that nobody calls are refused. The first loss that is not finite ends training with step, epoch and learning rate.
-"""
+"""The step methods of a LightningModule, called with or without the batch's index, and a watch over their losses."""
 
 import inspect
 import math
@@ -11,6 +8,9 @@ from typing import Any
 from lightning import LightningModule
 from torch import Tensor
 
+# Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
+CHECK_STEPS_CPU = 1
+CHECK_STEPS_DEVICE = 20
 UNSUPPORTED_HOOKS = (
     "configure_optimizers",
     "on_fit_start",
@@ -26,9 +26,6 @@ UNSUPPORTED_HOOKS = (
     "on_validation_batch_start",
     "on_validation_batch_end",
 )
-# Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
-CHECK_STEPS_CPU = 1
-CHECK_STEPS_DEVICE = 20
 
 
 class Steps:

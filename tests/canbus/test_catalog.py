@@ -11,8 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus import RecordingCatalog, RecordingError, find_recordings, write_recording
-from kdgat.canbus.catalog import HELD_OUT, DatasetEntry, DatasetError, find_entry, load_catalog, split_roles
+from kdgat.canbus import RecordingError, find_recordings, write_recording
+from kdgat.canbus.catalog import (
+    HELD_OUT,
+    DatasetEntry,
+    DatasetError,
+    RecordingCatalog,
+    find_entry,
+    load_catalog,
+    split_roles,
+)
 from tests.canbus.log_files import frames, write_log
 from tests.canbus.recording_files import REAL_DATA, random_messages, write_text
 

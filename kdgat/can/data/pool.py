@@ -11,13 +11,11 @@ from torch_geometric.data import Batch
 
 from kdgat.base.errors import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
 from kdgat.graphs.schema import EDGE_INDEX
 from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.spec import StageSpec
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory

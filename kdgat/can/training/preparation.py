@@ -55,6 +55,7 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
+from kdgat.training.preparation import Preparation, check_feature_version
 
 logger = logging.getLogger(__name__)
 
@@ -77,16 +78,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         UserError: if no recording trains, or no window is left for validation.
         RecordingError: naming the file, if one cannot be read.
     """
-    work = _Preparation(spec, directory)
-    deadline = Deadline.from_environment()
-    threads = num_usable_cores()
-    # Threads, because what takes the time is compiled and lets others run, and all of them read the same recordings.
-    if paused := work.parts.make_missing(deadline, work.recordings[TRAIN_ROLE], threads):
-        return paused
-    work.check_windows()  # before anything is made of them
-    if paused := work.parts.make_missing(deadline, threads=threads):
-        return paused
-    return work.join()
+    return _Preparation(spec, directory).run()
 
 
 def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
@@ -119,17 +111,13 @@ class _Pool:
     parts: dict[str, range]  # name -> variants
 
 
-class _Preparation:
+class _Preparation(Preparation):
     """The stores of a run, and the parts that they are joined from: one per recording, and some virtual ones each."""
 
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         config = validate_config(PrepareConfig, spec.config)
-        if config.feature_version != FEATURE_VERSION:
-            raise UserError(
-                f"planned for features of version {config.feature_version}, this kdgat computes version "
-                f"{FEATURE_VERSION}: give the training command again"
-            )
-        self.config, self.directory = config, directory
+        check_feature_version(config.feature_version, FEATURE_VERSION)
+        self.config = config
         self._traffic: dict[str, list[Messages]] | None = None
         self._traffic_lock = threading.Lock()
         self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
@@ -149,13 +137,29 @@ class _Preparation:
         }
         if not injection.enabled:
             self.pools = {}
-        parts = [Part(name, 1, partial(self._make_recording, one)) for name, one in self.recordings[TRAIN_ROLE].items()]
-        for store, pool in self.pools.items():
-            for name, variants in pool.parts.items():
-                parts.append(Part(name, len(variants), partial(self._make_injected, store, pool, variants)))
-        for role in (TEST_ROLE, DUPLICATE_ROLE):
-            parts += [Part(name, 1, partial(self._make_recording, one)) for name, one in self.recordings[role].items()]
-        self.parts = Parts(directory, "recordings", parts)
+        recordings = {
+            role: [Part(name, 1, partial(self._make_recording, one)) for name, one in found.items()]
+            for role, found in self.recordings.items()
+        }
+        injected = {
+            store: [
+                Part(name, len(variants), partial(self._make_injected, store, pool, variants))
+                for name, variants in pool.parts.items()
+            ]
+            for store, pool in self.pools.items()
+        }
+        parts = {TRAIN_ROLE: recordings.pop(TRAIN_ROLE), **injected, **recordings}
+        super().__init__(directory, "recordings", parts)
+
+    def run(self) -> Outcome:
+        """Make the parts, those that training is made of first, and join them; Paused as of `Preparation.run`."""
+        deadline = Deadline.from_environment()
+        # Threads, because what takes the time is compiled and lets others run, and all read the same recordings.
+        threads = num_usable_cores()
+        if paused := self.parts.make_missing(deadline, self.names[TRAIN_ROLE], threads):
+            return paused
+        self.check_windows()  # before anything is made of them
+        return self.parts.make_missing(deadline, threads=threads) or self.join()
 
     def traffic(self, store: str) -> list[Messages]:
         """Return the attack-free stretches of the training recordings that a pool is made of; read once."""

@@ -1,11 +1,11 @@
-"""Time on the bus, from what a log says: a time stamp that is far off is not believed until the next one is, too.
+"""Time on the bus, from the time stamps of a log: one that is far off is not believed until the next one is, too.
 
 One damaged line far ahead would make all that come after it late for ever, and a clock that was set back, or a log that
 was begun anew, would stop time until it has caught up. Small steps back are those of loggers that write in batches, and
 stay what they are.
 
 When many identifiers that were in time fall silent at once, the whole bus pauses: the log was not written, or the car
-stood still with its engine off. Nobody keeps any single one off the bus then.
+stood still with its engine off. No single one is kept off the bus then.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from kdgat.base.machine_code import njit
 
 FAR_AHEAD_S: Final = 10.0  # after the latest message
 FAR_BACK_S: Final = 1.0  # before it
-UNTIMED: Final = 1  # nobody knows when this message came
-RESUMED: Final = 2  # nobody knows how long before this message nothing was logged
+UNTIMED: Final = 1  # it is not known when this message came
+RESUMED: Final = 2  # it is not known how long before this message nothing was logged
 _USUAL_GAPS = 10.0  # a silence that is no longer than so many usual gaps between messages is none
 _GAP_MEMORY = 256.0  # gaps that the usual one is taken over
 _FEWEST_LATE = 3  # identifiers that should have come meanwhile,
 _LATE_SHARE = 0.5  # of those that were in time before
-_LATE = 1.23  # longest usual intervals: whoever is silent for longer should have come
+_LATE = 1.23  # longest usual intervals: an identifier that is silent for longer should have come
 
 # Columns of the state of a clock.
 _LATEST, _OFFSET, _DOUBTED, _IS_DOUBTED, _HAS_BEGUN = range(5)
@@ -64,7 +64,7 @@ def _read(timestamp: NDArray[np.float64], state: Any, time: NDArray[np.float64],
         latest = state[_LATEST]
         is_far = now > latest + FAR_AHEAD_S or now < latest - FAR_BACK_S
         if is_far and state[_IS_DOUBTED] != 0.0 and -FAR_BACK_S <= stamp - state[_DOUBTED] <= FAR_AHEAD_S:
-            # The second one in a row that says so. Ahead it is a pause; back, time goes on from where it was.
+            # The second one in a row that agrees. Ahead it is a pause; back, time continues from where it was.
             if now < latest:
                 state[_OFFSET] = latest - stamp
                 breaks[message] = RESUMED
@@ -83,7 +83,7 @@ def _read(timestamp: NDArray[np.float64], state: Any, time: NDArray[np.float64],
 
 @njit(cache=True)
 def is_long_silence(bus: NDArray[np.float64], now: float) -> bool:
-    """Say whether nothing came for unusually long before a message; learn what is usual if not."""
+    """Return whether nothing came for unusually long before a message; learn what is usual if not."""
     if bus[_NUM_GAPS] == 0.0:
         bus[_LATEST_HEARD], bus[_NUM_GAPS] = now, 1.0
         bus[RESUMED_AT] = -np.inf
@@ -105,7 +105,7 @@ def end_silence(
     longest: NDArray[np.float64],
     regular: NDArray[np.int32],
 ) -> None:
-    """Decide whether the silence that a message ends was a pause of the bus, which goes on from that message then.
+    """Decide whether the silence that a message ends was a pause of the bus, which resumes with that message then.
 
     Args:
         bus: [NUM_PAUSE_STATE].

@@ -128,7 +128,7 @@ def residual_of(residuals: tuple[Any, Any], kind: Any) -> Any:
 def checksum_halves(kind: Any, num_bytes: Any) -> Any:
     """Return the half bytes, as bits, that a checksum of this kind is in, as far as that is known; half a byte is not.
 
-    Sums of all bytes do not tell which one makes them even: mostly it is the last.
+    Sums of all bytes do not show which one makes them even: mostly it is the last.
     """
     if kind == NIBBLE_SUM:
         return np.uint32(0)

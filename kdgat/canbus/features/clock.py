@@ -8,9 +8,9 @@ of its timer from arrivals that conform to what is known of it, so that an attac
   by the end of a window is reported for that window although it has no message in it.
 * phase: a sender that takes over an identifier is out of step with the timer of the one it replaces (`timer`).
 
-When nothing comes at all, the log pauses or the car rests (`pause`): nobody is waited for, and no interval across it
-counts. Nothing is trained and no identifier is known beforehand, so the clock is the same for every vehicle. State
-never crosses a recording's border.
+When nothing comes at all, the log pauses or the car rests (`bus_time`): no identifier is waited for, and no interval
+across it counts. Nothing is trained and no identifier is known beforehand, so the clock is the same for every
+vehicle. State never crosses a recording's border.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class ClockState:
         self.ring: NDArray[np.float32] = np.zeros((0, RING), np.float32)
         self.regular: NDArray[np.int32] = np.zeros(0, np.int32)  # numbers, ascending; only they are waited for
         self.start = float("nan")
-        self.losses = np.zeros(2)  # identifiers of which single messages were lost, and the feature that says so
+        self.losses = np.zeros(2)  # identifiers of which single messages were lost, and the feature of their number
         self.num_regular = np.zeros(1, np.int64)
         self.bus = np.zeros(NUM_PAUSE_STATE)
         self.grow(num_ids)
@@ -76,7 +76,7 @@ class ClockState:
 
 
 class Arrivals(NamedTuple):
-    """What the clock says of M messages and of the windows that end among them."""
+    """What the clock finds of M messages and of the windows that end among them."""
 
     features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
     waiting_window: NDArray[np.int64]  # [W] window at whose end a regular identifier is overdue
@@ -104,7 +104,7 @@ def arrivals(
         stops: the message after each window's last one [G], ascending, as row of these messages.
         state: what is known from messages before these; changed in place. Default: nothing.
         breaks: of BusTime [M]; default: none.
-        wanted: messages to be described [M], by default all; of the others nothing is said, they are remembered only.
+        wanted: messages to be described [M], by default all; the others are remembered only.
         out: where the features are written to [M, NUM_ARRIVAL_FEATURES]; default: somewhere new.
     """
     num_ids = numbered.num_numbers

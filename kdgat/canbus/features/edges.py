@@ -81,7 +81,7 @@ def fill_edges(
         edge_attr[edge, 4] /= times
         source, target = edge_index[0, edge], edge_index[1, edge]
         edge_attr[edge, 6] = 1.0 if source == target else 0.0
-        other = first_to[source]  # of those to the source, which stand together
+        other = first_to[source]  # of those to the source, which are adjacent
         while other < last_edge and edge_index[1, other] == source and edge_index[0, other] < target:
             other += 1
         if other < last_edge and edge_index[1, other] == source and edge_index[0, other] == target:

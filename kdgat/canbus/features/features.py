@@ -117,7 +117,7 @@ _NUM_ROWS: Final = 64
 _MEMORY_S = 30.0  # long-run means forget with this time constant
 _ESTABLISHED_S = 1.0
 _ORIGINAL_S = 2.0  # from the beginning of a recording, in which its own identifiers come;
-_NEWCOMER_S = 60.0  # whoever comes later is established only after so long: floods do not last
+_NEWCOMER_S = 60.0  # an identifier that comes later is established only after so long: floods do not last
 _ESTABLISHED_COUNT = 8
 _SHORTEST_INTERVAL_S = 1e-6
 _SMALLEST_PRODUCT = 1e-150  # far above what floats become inexact at
@@ -194,7 +194,7 @@ def _write_logarithms(
 ) -> None:
     """Write the logarithms of so many messages into their rows; all arguments are 1 then."""
     # The pass's arithmetic may be reordered, this must not be: what a message gets may not depend on its row here. Said
-    # above, too: a function that does not say so is compiled as who calls it.
+    # above, too: a function without the option is compiled as its caller.
     flat = arguments.reshape(-1)
     for place in range(num_rows * _NUM_ARGUMENTS):
         flat[place] = log2(flat[place])

@@ -18,7 +18,7 @@ from kdgat.canbus.features.memory import untouched
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
 _COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter,
-_FEWEST_CONFIRMED = 8  # if it went on as often while something else changed: checksums of what stands still count, too
+_FEWEST_CONFIRMED = 8  # if it held as often while something else changed: checksums of what does not change count, too
 _HALVES = np.uint64(0x1111111111111111)  # a bit of each half byte,
 _BYTES = np.uint64(0x0101010101010101)  # and of each byte
 _CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
@@ -60,7 +60,7 @@ _NUM_WORDS = 8
 class FieldRules(NamedTuple):
     """What is remembered of I identifiers, by their numbers.
 
-    Single numbers of an identifier stand side by side: each array of its own would be another line of the cache.
+    Single numbers of an identifier are side by side: each array of its own would be another line of the cache.
     """
 
     numbers: NDArray[np.float64]  # [I, _NUM_NUMBERS]: LEARNED to ODD_RUN
@@ -146,12 +146,12 @@ def surprise_after(
 ) -> tuple[float, float, float, np.uint32, Any]:
     """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes.
 
-    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says that
+    Half bytes that are `explained` by the others, as a checksum that holds, are no surprise. The last value says that
     there is a successor to be learned: another one than was known, or the first.
     """
     missed, is_first = np.uint32(0), np.uint64(0)
     count = min(ids.numbers[index, LEARNED], _MEMORY) + 1.0
-    for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
+    for place in range(2 * num_bytes):  # without a branch, which no processor could predict
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
         last = (before >> np.uint64(4 * place)) & np.uint64(15)
         successor = np.uint64(ids.successor[index, place, last])
@@ -242,7 +242,7 @@ def learn(
 
 @njit(cache=True, error_model="numpy", forceinline=True)
 def credit(ids: FieldRules, index: Any) -> None:
-    """Learn of the odd messages that are pending; in an episode that goes on they count more and more."""
+    """Learn of the odd messages that are pending; in an episode that lasts they count more and more."""
     ids.numbers[index, NUM_CREDITS] += 1.0
     for place in range(16):
         if (ids.words[index, PENDING] >> np.uint32(place)) & np.uint32(1):

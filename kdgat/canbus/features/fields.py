@@ -1,6 +1,6 @@
-"""Payload fields: whether what an identifier says is what it could say next, by its own past.
+"""Payload fields: whether an identifier's payload is one that could come next, by its own past.
 
-Nobody tells what the bits of a payload mean, but an identifier shows its own rules: a counter goes on, a constant
+No file states what the bits of a payload mean, but an identifier shows its own rules: a counter counts, a constant
 stays, a page follows the page before it, a checksum holds, a signal moves in steps of some size. One causal pass learns
 them from messages that keep to them: each half byte's successors, each byte's usual steps, values and pauses, and which
 of the checksums that cars use holds. A message that breaks them is odd and teaches nothing; odd messages that follow
@@ -54,7 +54,7 @@ FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64
     "sequence_excess",  # log2 of that over the most that was usual
     "sequence_peak",  # bits by which the most surprising half byte does, over 12
-    "counter_break",  # bits by which a half byte that goes on like a counter does, over 12
+    "counter_break",  # bits by which a half byte that continues like a counter does, over 12
     "checksum_break",  # log2 of 1 + messages in which a checksum held that does not now, over 12
     "checksum_known",  # a checksum has been found
     "jump",  # log2 of a byte's step over its largest usual one, over 8; of the byte that jumps most
@@ -83,7 +83,7 @@ NUM_FIELD_FEATURES: Final = len(FIELD_FEATURES)
 _LEARNED = 10.0  # conforming messages before an id is judged
 _SUM_MARGIN = 8.0  # bits beyond the usual that are odd,
 _SUM_RATIO = 1.25  # beside this factor
-_CREDIT_S = 1.0  # of an episode that goes on, that count as one more event
+_CREDIT_S = 1.0  # of an episode that lasts, that count as one more event
 _MOST_STILL = 2.0  # log2: longer than four times the longest is no longer news, a car may be parked
 _CALM_S = 2.0  # without an odd message, an episode is over,
 _CALM_MESSAGES = 8.0  # after so many
@@ -111,7 +111,7 @@ class FieldState:
         wanted: NDArray[np.bool_] | None = None,
         out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
-        """Judge what the next M messages say, and learn from it.
+        """Judge the payloads of the next M messages, and learn from them.
 
         Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
         [M], and which messages are to be described [M], by default all; from the others is learned only. Returns
@@ -143,7 +143,7 @@ def _judge(
 ) -> None:
     for message in range(timestamp.shape[0]):
         now = timestamp[message]
-        index = np.uint64(numbers[message])  # unsigned: nobody has to look whether it counts from the end
+        index = np.uint64(numbers[message])  # unsigned: no check whether it counts from the end
         word = payload[message]
         num_bytes: Any = min(np.int64(length[message]), 8)
         is_wanted = wanted[message]

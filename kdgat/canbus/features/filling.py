@@ -1,4 +1,4 @@
-"""The compiled passes that count and fill the nodes and edges of windows, from what is said of each message."""
+"""The compiled passes that count and fill the nodes and edges of windows, from the features of each message."""
 
 from __future__ import annotations
 

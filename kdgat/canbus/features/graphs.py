@@ -1,7 +1,7 @@
 """Graphs of message windows: identifiers are nodes, consecutive messages are edges.
 
 A window is `size` messages of one recording; windows start every `stride` messages. A node carries the features of
-its messages, reduced, beside counts and positions; an edge says how often and how surprisingly one id followed
+its messages, reduced, beside counts and positions; an edge states how often and how surprisingly one id followed
 another. Everything is relative to the id's or the bus's own past, so that it carries over to another vehicle.
 
 An identifier that is overdue when a window ends is a node of it even without a message: silence is seen, too.
@@ -76,7 +76,7 @@ def windows_to_graphs(
 
 
 def _within(starts: NDArray[np.int64], stops: NDArray[np.int64], num_messages: int) -> NDArray[np.bool_]:
-    """Say which of M messages are in any of some windows."""
+    """Return which of M messages are in any of some windows."""
     depth = np.bincount(starts, minlength=num_messages + 1) - np.bincount(stops, minlength=num_messages + 1)
     return np.cumsum(depth[:num_messages]) > 0
 
@@ -84,7 +84,7 @@ def _within(starts: NDArray[np.int64], stops: NDArray[np.int64], num_messages: i
 def attacked_windows(
     messages: Messages, starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
-    """Say which windows are attacked [G], and how many messages of each are injected, without building them."""
+    """Return which windows are attacked [G], and how many messages of each are injected, without building them."""
     injected = np.concatenate([[0], np.cumsum(messages.label != 0)])
     attack_count = (injected[stops] - injected[starts]).astype(np.int32)
     y = (attack_count > 0).astype(np.int8)
@@ -112,7 +112,7 @@ def graphs_of(
 ) -> GraphColumns:
     """Build the graphs of windows, given as rows of described messages, the first of which is row `first` on the whole.
 
-    `clock` says who is waited for at the end of each window.
+    `clock` holds which identifiers are waited for at the end of each window.
     """
     num_graphs = len(starts)
     timestamp = described.timestamp

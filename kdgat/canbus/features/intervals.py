@@ -39,7 +39,7 @@ _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
 OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
 _ALONE_PERIODS = 8.0  # a message that is missing with none other around it was lost on the way
 _PAUSE_APART_S = 1.0  # between two times that it was
-_MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval,
+_MOST_PAUSES = 8.0  # an identifier that pauses more often has a habit of it, and no longest interval,
 _PAUSES_FORGOTTEN_S = 3600.0  # until they are forgotten by so much
 _LONGEST_LEARNED = 1.5  # usual longest intervals; a longer one is no habit
 _RELEARN_AFTER = 50  # refused messages in a row are a new habit,
@@ -141,7 +141,7 @@ def arrive(
         known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
         return
     known[_SEEN] += 1.0
-    if known[LAST] < resumed:  # the first one after a pause of the bus: the interval is nobody's
+    if known[LAST] < resumed:  # the first one after a pause of the bus: the interval is no identifier's
         if known[_CALM] < _CALM_AFTER:
             known[_EARLY_SINCE] += now - known[LAST]
         known[_ANCHOR] = known[LAST] = now

@@ -66,7 +66,7 @@ class IdentifierNumbers:
         self._values = np.zeros(1 << _TABLE_BITS, np.int32)
         self._identifiers = np.zeros(self.most, np.uint32)  # by number, the last one that had it
         self._counts = np.zeros(2, np.int64)  # numbers that were given; new identifiers so far
-        # Nobody can choose identifiers that share a place in the table. No number depends on it.
+        # No attacker can choose identifiers that share a place in the table. No number depends on it.
         self._seed = np.uint64(secrets.randbits(64))
 
     @property
@@ -170,7 +170,7 @@ def _remove(key: Any, keys: NDArray[np.int64], values: NDArray[np.int32], seed: 
 class OfIdentifiers(NamedTuple):
     """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new.
 
-    Single numbers of an identifier stand side by side: each array of its own would be another line of the cache.
+    Single numbers of an identifier are side by side: each array of its own would be another line of the cache.
     """
 
     numbers: NDArray[np.float64]  # [I, 8] s: LAST_TIME to REPEAT_TIME

@@ -15,7 +15,7 @@ from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.settings import WindowConfig
 from kdgat.graphs.columns import GraphColumns
 
-CHUNK_MESSAGES: Final = 1 << 14  # described at once: what is said of them stays in the cache until graphs are built
+CHUNK_MESSAGES: Final = 1 << 14  # described at once: their features stay in the cache until graphs are built
 
 
 class OnlineWindows:

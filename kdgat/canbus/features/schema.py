@@ -12,7 +12,7 @@ FEATURE_VERSION: Final = 4
 # An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
 # AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
 LOG_MIXED_PERIOD: Final = math.log2(0.08)  # of seconds
-# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
+# Where a recording has lost no single message so far, one that is missing means as much as two do elsewhere.
 LOSSLESS_MARGIN: Final = 0.3
 
 Reduction = Literal["mean", "minimum", "maximum"]
@@ -97,12 +97,12 @@ INJECTED, INJECTED_VALIDATION = "injected", "injected_validation"
 
 RECORDINGS: Final = "recordings"  # the names that `recording` indexes, among the attributes of a store
 
-# What a window is attacked by, as far as the recording says.
+# What a window is attacked by, as far as the recording states.
 ATTACK_KINDS: Final = (
     "none", "dos", "fuzzing", "spoofing", "systematic", "replay", "suppression", "masquerade", "sparse", "unknown",
 )  # fmt: skip
 
-# Values of features that say nothing of most nodes or edges; of all others it is 0.
+# Values of features that mean nothing for most nodes or edges; of all others it is 0.
 _AT_REST: Final = {
     **dict.fromkeys(("early", "overdue", "phase", "frozen", "still"), -4.0),  # kdgat.canbus.features.timer.REST
     **dict.fromkeys(("period_known", "regular", "payload_bytes"), 1.0),
@@ -111,7 +111,7 @@ _EDGES_AT_REST: Final = {"count": 1.0}  # of one message after another
 
 
 def _packing(names: Sequence[str], at_rest: Mapping[str, float]) -> Packing:
-    """State what features usually are: least and largest of one message are its mean, others are at rest."""
+    """Return what features usually are: least and largest of one message are its mean, others are at rest."""
     same_as, rest = [], []
     for place, name in enumerate(names):
         feature, _, reduction = name.rpartition("_")

@@ -1,8 +1,8 @@
 """The timer of an identifier: the phase and the period by which its sender sends it.
 
 A sender that takes over an identifier keeps its period, but not the phase of the timer of the one that it replaces.
-Whoever stays out of phase for long enough has a new timer; the one before is remembered, and followed again as soon as
-messages keep to it again: its sender was silenced, and is back.
+A sender that stays out of phase for long enough has a new timer; the one before is remembered, and followed again as
+soon as messages keep to it again: its sender was silenced, and is back.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def follow(
         if now - timer[_OFF_SINCE] > patience_s and timer[_OFF_COUNT] > _LEARNED / 2.0:
             give_up(timer)
             return phase, 0.0, habit
-        # Single delays are followed, but slowly; whoever stays off does not move the timer.
+        # Single delays are followed, but slowly; a sender that stays off does not move the timer.
         distance = 0.0 if timer[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
     else:
         timer[_OFF_COUNT] = 0.0
@@ -96,7 +96,7 @@ def follow(
             timer[_BACK_COUNT] = 0.0
         usual = _USUAL * timer[_SPREAD]
         timer[_SPREAD] += (abs(distance) - timer[_SPREAD]) / min(count, 64.0)
-        # Whoever takes over near the timer pulls it by no more than what is usual.
+        # A sender that takes over near the timer pulls it by no more than what is usual.
         distance = min(max(distance, -usual), usual)
     if not is_calm:
         timer[_SLOT] = predicted
@@ -110,7 +110,7 @@ def follow(
 
 @njit(cache=True)
 def _is_back(timer: NDArray[np.float64], now: float) -> Any:
-    """Say whether three messages in a row keep to the timer before, which is followed again then."""
+    """Return whether three messages in a row keep to the timer before, which is followed again then."""
     period = timer[_BEFORE + _PERIOD]
     if period == 0.0:
         return False

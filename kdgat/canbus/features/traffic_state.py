@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DescribedMessages(NamedTuple):
-    """Consecutive messages of a recording, M of them, with what their past says of each."""
+    """Consecutive messages of a recording, M of them, with the features of each."""
 
     timestamp: NDArray[np.float64]  # [M] s, as in the log
     time: NDArray[np.float64]  # [M] s, on the bus

@@ -1,4 +1,4 @@
-"""Virtual vehicles under attack: benign recordings turned into traffic that nobody recorded, with attacks put in.
+"""Virtual vehicles under attack: benign recordings turned into traffic that was never recorded, with attacks put in.
 
 In: attack-free `Messages`, an `InjectionConfig` and a seed. Out: labelled `Messages` of vehicles with other ids, habits
 and payloads, in the order in which a real bus would send them, and a pool of attacked windows made of them. Read

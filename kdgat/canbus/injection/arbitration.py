@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
 import numpy as np
@@ -31,22 +31,13 @@ class Frames:
 
     def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Frames:
         """Select rows."""
-        return Frames(
-            self.time[rows], self.identifier[rows], self.payload[rows], self.length[rows], self.label[rows]
-        )  # fmt: skip
+        return Frames(*(getattr(self, column.name)[rows] for column in fields(Frames)))
 
     @staticmethod
     def join(parts: Sequence[Frames]) -> Frames:
         """Merge several sets of frames by time; frames of equal time keep the order of the parts."""
-        time = np.concatenate([part.time for part in parts])
-        order = np.argsort(time, kind="stable")
-        return Frames(
-            time[order],
-            np.concatenate([part.identifier for part in parts])[order],
-            np.concatenate([part.payload for part in parts])[order],
-            np.concatenate([part.length for part in parts])[order],
-            np.concatenate([part.label for part in parts])[order],
-        )
+        joined = Frames(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Frames)))
+        return joined.take(np.argsort(joined.time, kind="stable"))
 
 
 @njit(cache=True, nogil=True)

@@ -138,7 +138,7 @@ def _fuzz(attack: InjectedAttack) -> None:
 
 
 def _replay(attack: InjectedAttack) -> None:
-    """Send again what some ids said some seconds before, in its own rhythm."""
+    """Send again what some ids sent some seconds before, in its own rhythm."""
     rng, frames = attack.rng, attack.frames
     ids = np.unique(frames.identifier)
     length_s = rng.uniform(0.3, 3.0)
@@ -170,7 +170,7 @@ def _targets(
 ) -> Iterator[_Target]:
     """Draw the ids to attack and, one at a time, how often; fast ids are attacked as often as slow ones.
 
-    Those that are silenced are sent by a timer, where there are any: nobody could miss the others.
+    Those that are silenced are sent by a timer, where there are any: the others could not be missed.
     """
     rng, frames = attack.rng, attack.frames
     ids, counts = np.unique(frames.identifier, return_counts=True)
@@ -193,7 +193,7 @@ def _targets(
 
 
 def _is_timed(times: NDArray[np.float64]) -> bool:
-    """Say whether an id comes at least twice a second, at intervals of about one length."""
+    """Return whether an id comes at least twice a second, at intervals of about one length."""
     intervals = np.diff(times)
     shortest, median, longest = np.quantile(intervals, (0.05, 0.5, 0.95))
     return bool(len(intervals) >= 30 and median < 0.5 and shortest > 0.5 * median and longest < 1.6 * median)

@@ -190,9 +190,9 @@ class InjectedPool:
 
 
 def _is_visible(graphs: GraphColumns) -> NDArray[np.bool_]:
-    """Say which windows [G] show what they are.
+    """Return which windows [G] show what they are.
 
-    Where a campaign has begun, and nothing is missing yet, or all that came is in time, nobody could tell.
+    Where a campaign has begun, and nothing is missing yet, or all that came is in time, no detector could know.
     """
     node_window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
     return (graphs["y"] == 0) | (np.bincount(node_window, graphs["node_y"], graphs.num_graphs) > 0)
@@ -204,7 +204,7 @@ def name_variant(variant: int) -> str:
 
 
 def summarise_injection(counts: Sequence[Mapping[str, Any]], seed: int, num_variants: int) -> InjectionSummary:
-    """State what was injected, by the counts of all parts of a pool."""
+    """Return what was injected, by the counts of all parts of a pool."""
     totals: Counter[str] = Counter()
     changes: Counter[str] = Counter()
     attacks: dict[str, Counter[str]] = {}

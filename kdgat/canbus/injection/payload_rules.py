@@ -1,7 +1,7 @@
 """Rules that the payloads of one identifier keep: counters and a checksum, and how to keep to them after a change.
 
-What a control unit says changes from drive to drive, but its counters go on and its checksum holds. A virtual vehicle
-that broke them while nobody attacks it would teach that broken rules mean nothing.
+What a control unit sends changes from drive to drive, but its counters continue and its checksum holds. A virtual
+vehicle that broke them without an attack would teach that broken rules mean nothing.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.features.checksums import NIBBLE_SUM, NUM_CHECKSUMS, checksum_residual, sealed
 
 _FEWEST_PAYLOADS: Final = 24  # different ones, that a checksum was found in
-_COUNTER_CHANGES: Final = 0.6  # share of the messages in which a counter goes on
-_COUNTER_KEEPS: Final = 0.9  # share of them in which it goes on to the value that it usually goes on to
+_COUNTER_CHANGES: Final = 0.6  # share of the messages in which a counter continues
+_COUNTER_KEEPS: Final = 0.9  # share of them in which it continues with the value that usually follows
 
 
 @dataclass(frozen=True)
 class PayloadRules:
     """What holds in all of an identifier's payloads."""
 
-    successors: NDArray[np.int8]  # [16, 16] of each half byte's value the one that it goes on to; -1 where none counts
+    successors: NDArray[np.int8]  # [16, 16] of each half byte's value the one that follows; -1 where none counts
     checksum: int | None  # kind
     residual: int = 0
     place: int = 0  # byte that the checksum is in
@@ -56,11 +56,11 @@ class PayloadRules:
 
     @property
     def counters(self) -> NDArray[np.bool_]:
-        """Say of which bytes a half counts, [8]."""
+        """Return of which bytes a half counts, [8]."""
         return np.asarray((self.successors >= 0).any(axis=1).reshape(8, 2).any(axis=1))
 
     def count_on(self, payload: NDArray[np.uint8], num_bytes: int) -> NDArray[np.uint8]:
-        """Return payloads [R, 8], in the order in which they are sent, with counters that go on from the first one."""
+        """Return payloads [R, 8], in the order of sending, with counters that continue from the first one."""
         if not (self.successors >= 0).any() or not len(payload):
             return payload
         return self.keep(_counted_on(payload, self.successors), num_bytes)
@@ -77,7 +77,7 @@ class PayloadRules:
         )
 
     def free_columns(self, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Leave out the bytes that a change of what is said does not touch."""
+        """Leave out the bytes that a change of the payload does not touch."""
         taken = self.counters
         if self.checksum is not None:
             taken[self.place] = True
@@ -91,7 +91,7 @@ def _num_values(columns: NDArray[np.uint8]) -> NDArray[np.int64]:
 
 @njit(cache=True, nogil=True)
 def _successors(halves: NDArray[np.uint8]) -> NDArray[np.int8]:
-    """Return what half bytes [R, 16] go on to, if it is one certain value, and most of the time another one."""
+    """Return what follows half bytes [R, 16], if it is one certain value, and most of the time another one."""
     num_rows, num_places = halves.shape
     counts = np.zeros((num_places, 16, 16), np.int64)
     successors = np.full((num_places, 16), -1, np.int8)

@@ -60,7 +60,7 @@ class TrafficFile:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a column lies."""
+    """Where a column is."""
 
     begin: int
     dtype: np.dtype[Any]

@@ -1,4 +1,4 @@
-"""Virtual vehicles: a stretch of a benign recording turned into the traffic of a car that nobody recorded.
+"""Virtual vehicles: a stretch of a benign recording turned into the traffic of a car that was never recorded.
 
 Ids are renamed, the clock scaled, ids dropped, made noisy, jittered, silenced or given bursts and modes. Each change
 is drawn, so that no habit of the recorded vehicle holds for all of them.
@@ -15,10 +15,10 @@ from kdgat.canbus.injection.payload_rules import PayloadRules
 from kdgat.canbus.injection.stretches import forget_pages
 from kdgat.canbus.messages import Messages
 
-_OWN_CHECKSUM_FRACTION = 0.12  # of the identifiers: one of the maker's own, that nobody knows
+_OWN_CHECKSUM_FRACTION = 0.12  # of the identifiers: one of the maker's own, which is not known
 _OTHER_CYCLE_FRACTION = 0.5  # of those: a state of the car moves the counter to values of its own
 _STILL_FRACTION = 0.6  # of the identifiers that freeze for a while: as a whole
-_STANDS_FRACTION = 0.3  # of the vehicles: stop while they are recorded, and most of what they say stands still
+_STANDS_FRACTION = 0.3  # of the vehicles: stop while they are recorded, and most of their payloads do not change
 # Changes of habit by which other messages follow each other than before.
 _OTHER_ORDER = ("rare", "pauses", "period slower", "two periods", "event driven", "payload held")
 _SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
@@ -34,7 +34,7 @@ def cut(messages: Messages, rng: np.random.Generator, duration_s: float) -> Fram
     total = time[-1]
     begin = rng.uniform(0.0, max(total - duration_s, 0.0)) if rng.random() < 0.8 else 0.0
     low, high = np.searchsorted(time, [begin, begin + duration_s])
-    if low == high:  # the recording pauses for all that time: go on where it goes on
+    if low == high:  # the recording pauses for all that time: continue where it resumes
         high = np.searchsorted(time, time[low] + duration_s, side="right")
     rows = slice(int(low), int(high))
     part = Frames(
@@ -49,7 +49,7 @@ def cut(messages: Messages, rng: np.random.Generator, duration_s: float) -> Fram
 
 
 def rename(frames: Frames, rng: np.random.Generator, taken: set[int], keep_order: bool) -> Frames:
-    """Give every id a new random one that nobody uses, with the same order of priority or another."""
+    """Give every id a new random one that is not used, with the same order of priority or another."""
     old, inverse = np.unique(frames.identifier, return_inverse=True)
     free = np.setdiff1d(np.arange(1, 2048), np.fromiter(taken, np.int64, len(taken)))
     new = rng.choice(free, size=min(len(old), len(free)), replace=False)
@@ -93,7 +93,7 @@ def _add_noise(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]
 def _add_own_checksum(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> bool:
     """Let half a byte or a byte follow from the others in a way of the maker's own, beside a counter.
 
-    While what is said stands still, it goes on as a counter does; when that begins to move, it does not.
+    While the payload does not change, it continues as a counter does; when that begins to move, it does not.
     """
     num_bytes = int(frames.length[rows[0]]) if len(rows) else 0
     if num_bytes < 3:
@@ -120,7 +120,7 @@ def _add_own_checksum(frames: Frames, rng: np.random.Generator, rows: NDArray[np
 def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> None:
     """Let one id's signals change their habits for a while, as when a car pulls away or a door opens.
 
-    Its counters go on and its checksum holds.
+    Its counters continue and its checksum holds.
     """
     rules = PayloadRules.of(frames.payload[rows], frames.length[rows])
     begin = rng.uniform(0.0, frames.time[-1])
@@ -129,7 +129,7 @@ def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int6
     columns = rng.choice(8, size=rng.integers(1, 6), replace=False)
     num_bytes = int(frames.length[rows[0]])
     kind = rng.integers(5)
-    if kind == 1 and rng.random() < _STILL_FRACTION:  # nothing that it says changes any more: the car has stopped
+    if kind == 1 and rng.random() < _STILL_FRACTION:  # nothing in its payload changes any more: the car has stopped
         columns = np.arange(8)
     columns = rules.free_columns(columns[columns < num_bytes])
     if len(inside) == 0 or len(columns) == 0:
@@ -151,9 +151,9 @@ def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int6
 
 
 def _stand(frames: Frames, rng: np.random.Generator) -> None:
-    """Let many ids say the same from one moment on, as when the car stops: one that does alone may be an attack.
+    """Let many ids keep their payload from one moment on, as when the car stops: one that does alone may be an attack.
 
-    Their counters go on and their checksums hold.
+    Their counters continue and their checksums hold.
     """
     begin = rng.uniform(0.1, 0.8) * frames.time[-1]
     end = begin + rng.exponential(0.3 * frames.time[-1]) if rng.random() < 0.4 else np.inf
@@ -198,7 +198,7 @@ def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int
 def _change_habit(
     frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64], removed: NDArray[np.bool_]
 ) -> str | None:
-    """Change how one id is sent or what it says, in at most one way; mark rows that fall away, say what was done."""
+    """Change how one id is sent or its payloads, in at most one way; mark rows that fall away, return what was done."""
     draw = rng.random()
     if draw < 0.15:
         return "payload " + _add_noise(frames, rng, rows)
@@ -206,7 +206,7 @@ def _change_habit(
         interval = np.median(np.diff(frames.time[rows])) if len(rows) > 2 else 0.01
         frames.time[rows] += rng.normal(0.0, rng.uniform(0.01, 0.25) * interval, len(rows))
         return "jitter"
-    if draw < 0.31:  # says something now and then, a few times in a row, as doors and buttons do
+    if draw < 0.31:  # sent now and then, a few times in a row, as doors and buttons do
         events = np.cumsum(rng.exponential(np.exp(rng.uniform(np.log(0.8), np.log(20.0))), 200))
         spoken = np.zeros(len(rows), bool)
         first = np.searchsorted(frames.time[rows], events[events < frames.time[-1]])

@@ -57,7 +57,7 @@ def find_asc_base(lines: Sequence[str]) -> tuple[int, bool]:
 
 @njit(cache=True, nogil=True)
 def is_direction(data: Bytes, a: int, b: int) -> bool:
-    """Tell `Rx` and `Tx` from others, for instance `TxRq`: asked to be sent, and not seen on the bus yet."""
+    """Distinguish `Rx` and `Tx` from others, for instance `TxRq`: asked to be sent, and not seen on the bus yet."""
     letter = data[a] | 32 if b - a == 2 else 0
     return (letter in (_LOWER_T, _LOWER_R)) and (data[a + 1] | 32) == _LOWER_X
 
@@ -125,7 +125,7 @@ def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payl
 def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
     """Parse `Rx 123 Name 1 0 8 8 01 02 ... 0 0 flags`, what follows the channel of a CANFD line.
 
-    Classic frames on a channel that is set up for CAN FD stand in such lines, too: their flags tell.
+    Classic frames on a channel that is set up for CAN FD have such lines, too, with other flags.
     """
     a, b = find_word(data, i)
     if is_word(data, a, b, _ERROR_FRAME_WORD):
@@ -180,7 +180,7 @@ def parse_asc(
 ) -> tuple[int, float]:
     """Parse `   0.015991 1  123             Rx   d 8 01 02 03 04 05 06 07 08`; other events are passed over.
 
-    With `is_relative` every line counts its seconds from the line before; `clock` is where the last one stood.
+    With `is_relative` every line counts its seconds from the line before; `clock` is the time of the last one.
     Return the number of channel names, as `parse_candump` does, and the clock.
     """
     i = start

@@ -21,8 +21,8 @@ _LEAST_BYTES: Final = 16  # of an object: the header that all have
 def read_blf(path: Path, size: int) -> Iterator[Rows]:
     """Yield the frames of a log, at most `size` at once; channels are numbered from 1, as in the file.
 
-    Where a log is cut off or damaged, what stands before is kept and one bad row says so. Raise RecordingError when
-    not even its header can be read.
+    Where a log is cut off or damaged, what comes before is kept, and one bad row marks the cut. Raise RecordingError
+    when not even its header can be read.
     """
     load_library("can", path, "a Vector BLF file, which python-can reads")
     blf = load_library("can.io.blf", path, "a Vector BLF file, which python-can reads")
@@ -55,7 +55,7 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
 
 
 def _careful_reader(blf: ModuleType) -> Any:
-    """Return python-can's reader with a look at the sizes of objects: at one of 0 bytes it would stand for ever."""
+    """Return python-can's reader with a look at the sizes of objects: at one of 0 bytes it would never end."""
 
     class CarefulReader(blf.BLFReader):  # type: ignore[name-defined]
         def _parse_container(self, data: bytes) -> Iterator[Any]:
@@ -72,6 +72,6 @@ def _careful_reader(blf: ModuleType) -> Any:
 
 
 def _size_of(path: Path) -> int:
-    """Return the bytes of a log; a compressed one says itself when it is cut off."""
+    """Return the bytes of a log; a compressed one raises when it is cut off."""
     with path.open("rb") as stream:
         return path.stat().st_size if stream.read(4) == b"LOGG" else 1 << 62

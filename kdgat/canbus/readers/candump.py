@@ -114,7 +114,7 @@ def parse_candump(
 ) -> int:
     """Parse `(1436509052.249713) vcan0 044#2A366C2BBA`, and the form that candump shows on a screen.
 
-    Where the names of channels stand is entered in `names` [MAX_CHANNELS, 2]; return how many there are.
+    The places of the names of channels are entered in `names` [MAX_CHANNELS, 2]; return how many there are.
     """
     i = start
     row = 0

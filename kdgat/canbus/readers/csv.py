@@ -48,7 +48,7 @@ from kdgat.canbus.readers.numbers import (
     ROLE_BYTES,
 ) = range(8)
 """What a CSV column holds. ROLE_BYTE is one byte at a fixed column, empty or 0 behind the payload. From ROLE_BYTES on,
-a line holds as many bytes as its length says and then the label, wherever that comes to stand."""
+a line holds as many bytes as its length states and then the label, in whichever column that is."""
 
 COLUMN_NAMES = {
     ROLE_TIMESTAMP: ("timestamp", "time", "time_stamp", "ts"),
@@ -61,7 +61,7 @@ COLUMN_NAMES = {
 _FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
 _ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
 
-MAX_HEADER = 200  # characters of one that is shown: its names say what is missing
+MAX_HEADER = 200  # characters of one that is shown: its names show what is missing
 _NEWLINE, _SPACE, _QUOTE = ord("\n"), ord(" "), ord('"')
 
 Shape = tuple[tuple[int, ...], bool]

@@ -50,7 +50,7 @@ _PROMISED = {
 
 
 def is_compressed(path: Path) -> bool:
-    """Tell whether a file is compressed by gzip."""
+    """Return whether a file is compressed by gzip."""
     with path.open("rb") as stream:
         return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
@@ -61,7 +61,7 @@ def open_recording(path: Path) -> GzipFile | BufferedReader:
 
 
 def find_format(path: Path) -> FileFormat:
-    """Find the kind of a file; raise RecordingError for an empty one, and for one that is not what its name says."""
+    """Find the kind of a file; raise RecordingError for an empty one, or one that is not what its name promises."""
     if path.stat().st_size == 0:
         raise RecordingError(path, "is empty; remove the file or export the recording again")
     compressed = is_compressed(path)
@@ -77,7 +77,7 @@ def find_format(path: Path) -> FileFormat:
         raise RecordingError(path, "is text in UTF-16, as PowerShell writes it; save it as UTF-8")
     promised = _PROMISED.get(recording_suffix(path))
     if promised is FileFormat.PARQUET and not compressed:
-        return promised  # its reader says what is wrong with a damaged one
+        return promised  # its reader names what is wrong with a damaged one
     if promised is not None and found is not promised:
         shown = head.decode("latin-1").strip()
         raise RecordingError(
@@ -90,7 +90,7 @@ def find_format(path: Path) -> FileFormat:
 
 
 def load_library(name: str, path: Path | str, what: str) -> ModuleType:
-    """Import a library of the extra `logs`; raise RecordingError that says how to install it."""
+    """Import a library of the extra `logs`; raise RecordingError with how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError as error:

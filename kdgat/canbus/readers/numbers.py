@@ -80,7 +80,7 @@ def is_word(data: Bytes, a: int, b: int, word: Bytes) -> bool:
 
 @njit(cache=True, nogil=True)
 def is_same_word(data: Bytes, a: int, b: int, c: int, d: int) -> bool:
-    """Tell whether two words are the same."""
+    """Return whether two words are the same."""
     if b - a != d - c:
         return False
     for i in range(b - a):  # noqa: SIM110 - compiled code knows no generators
@@ -93,7 +93,7 @@ def is_same_word(data: Bytes, a: int, b: int, c: int, d: int) -> bool:
 def find_channel(data: Bytes, a: int, b: int, names: Any, num_names: int) -> int:
     """Find the name of a channel among those seen, or enter it; return its index.
 
-    The last index that there is stands for all further names.
+    The last index that there is holds for all further names.
     """
     for k in range(num_names):
         if is_same_word(data, a, b, names[k, 0], names[k, 1]):
@@ -207,7 +207,7 @@ def read_identifier(data: Bytes, a: int, b: int) -> int:
 
 @njit(cache=True, nogil=True)
 def is_error_frame(data: Bytes, a: int, b: int) -> bool:
-    """Tell whether an id of eight digits, too large for one, carries the flag of SocketCAN's error frames alone."""
+    """Return whether an id of eight digits, too large for one, carries the flag of SocketCAN's error frames alone."""
     if b - a != 8:
         return False
     value = 0

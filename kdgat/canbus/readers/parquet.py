@@ -146,7 +146,7 @@ def write_parquet(path: Path, messages: Messages, source: str) -> None:
 
 
 def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
-    """Read when an attacker was active, where the file says so; RecordingError if what it says is damaged."""
+    """Read when an attacker was active, where the file states it; RecordingError if that is damaged."""
     try:
         text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
     except UNREADABLE as error:

@@ -1,7 +1,7 @@
 """A look at the headers of a Parquet file's pages before polars reads it.
 
-Where a damaged header says that a page holds less than nothing, polars asks for exabytes, and the process ends without
-an error that anybody could catch. The headers are Thrift, compact protocol; what they say is in `parquet.thrift` of
+Where a damaged header states that a page holds less than nothing, polars asks for exabytes, and the process ends
+without an error that could be caught. The headers are Thrift, compact protocol; their fields are in `parquet.thrift` of
 apache/parquet-format.
 """
 

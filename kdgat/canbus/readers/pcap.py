@@ -48,8 +48,8 @@ class _Interface(NamedTuple):
 def read_pcap(path: Path, size: int) -> Iterator[Rows]:
     """Yield the CAN frames of a capture, at most `size` at once; other packets are passed over.
 
-    Where a capture is cut off, what stands before is kept and one bad row says so. Raise RecordingError for a file
-    that is no capture, and for a capture of something else than CAN.
+    Where a capture is cut off, what comes before is kept, and one bad row marks the cut. Raise RecordingError for a
+    file that is no capture, and for a capture of something else than CAN.
     """
     dpkt = load_library("dpkt", path, "a PCAP file, which dpkt reads")
     columns = FrameColumns()
@@ -97,7 +97,7 @@ def _append(columns: FrameColumns, frame: _Frame, data: bytes, order: str) -> No
 
 
 def _is_network_order(frames: Sequence[_Frame]) -> bool:
-    """Tell the byte order of ids by what they look like: captures ought to hold network order, but not all do."""
+    """Find the byte order of ids by what they look like: captures ought to hold network order, but not all do."""
 
     def score(order: str) -> tuple[int, int]:
         ids = [struct.unpack_from(order, frame.data)[0] for frame in frames if frame.data and len(frame.data) >= 4]
@@ -129,7 +129,7 @@ def _pcapng_frames(pcapng: ModuleType, stream: BufferedIOBase) -> Iterator[_Fram
     while head := stream.read(8):
         if len(head) < 8:
             raise EOFError("it is cut off")
-        if head[:4] == _PCAPNG_MAGIC:  # a section: its byte order stands behind its length
+        if head[:4] == _PCAPNG_MAGIC:  # a section: its byte order follows its length
             head += stream.read(4)
             order = "<" if head[8:] == b"\x4d\x3c\x2b\x1a" else ">"
             interfaces = []

@@ -36,14 +36,14 @@ class RowStatus(IntEnum):
     TRAILING = 13
     TIMESTAMP_RANGE = 14
     DAMAGED = 15
-    ERROR_FRAME = 254  # what a controller says about the bus, counted apart: neither message nor damage
+    ERROR_FRAME = 254  # what a controller reports of the bus, counted apart: neither message nor damage
     SKIPPED = 255  # a blank line, a comment, an event that is no frame: no row at all
 
 
 NO_ROW = int(RowStatus.ERROR_FRAME)
 """From this status on an entry counts neither as a message nor as a bad row."""
 MAX_CHANNELS = 255
-"""Names of channels that are told apart in one file."""
+"""Names of channels that are distinguished in one file."""
 NO_CHANNEL = 255
 """Stands in `Rows.channel` where a row is damaged before its channel."""
 
@@ -190,7 +190,7 @@ def count_channels(rows: Rows) -> dict[str, int]:
 
 
 def several_channels(path: Path, counts: dict[str, int]) -> RecordingError:
-    """Say which channels there are, and that one must be chosen."""
+    """Return the error that lists the channels, of which one must be chosen."""
     chosen = max(counts, key=lambda name: counts[name])
     return RecordingError(
         path,
@@ -200,7 +200,7 @@ def several_channels(path: Path, counts: dict[str, int]) -> RecordingError:
 
 
 def unknown_channel(path: Path, channel: str, counts: dict[str, int]) -> RecordingError:
-    """Say which channels there are instead of the one that was asked for."""
+    """Return the error that lists the channels there are instead of the one that was asked for."""
     return RecordingError(path, f"channel={channel!r}: holds no message of it; there are {list_channels(counts)}")
 
 
@@ -251,7 +251,7 @@ class FrameColumns:
         self.append(timestamp, identifier, data, channel, status)
 
     def append_damage(self) -> None:
-        """Add a bad row that says that the file ends here before its end."""
+        """Add a bad row for a file that ends here before its end."""
         self.append(0.0, 0, b"", None, int(RowStatus.DAMAGED))
 
     def _index(self, channel: str) -> int:
@@ -314,7 +314,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
 
 
 def damaged_row(line: int, channels: tuple[str, ...], status: RowStatus) -> Rows:
-    """Return a bad row that says why the file ends at a line."""
+    """Return a bad row with the reason why the file ends at a line."""
     columns = FrameColumns()
     columns.append(0.0, 0, b"", None, status)
     rows = columns.take()

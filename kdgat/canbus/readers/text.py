@@ -75,7 +75,7 @@ class LineParser:
         self._clock = 0.0
 
     def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
-        """Parse the lines from `start` on, with the status of each; line numbers and channels go on over the blocks."""
+        """Parse the lines from `start` on, with a status each; line numbers and channels continue over the blocks."""
         layout = self.layout
         num_lines = count_lines(data, start)
         timestamp = np.zeros(num_lines)
@@ -125,7 +125,7 @@ class LineParser:
         if list(names) == self._channels[: len(names)]:
             return channel
         index_of = np.full(256, NO_CHANNEL, dtype=np.uint8)
-        last = len(self._channels) - 1  # stands for all further names
+        last = len(self._channels) - 1  # for all further names
         index_of[: len(names)] = [self._channels.index(n) if n in self._channels else last for n in names]
         return index_of[channel]
 

@@ -45,7 +45,7 @@ from kdgat.canbus.readers.rows import NO_CHANNEL
     TRACE_LENGTH,
     TRACE_DATA,
 ) = range(7)
-"""What a column of a PEAK trace holds; TRACE_DATA is the last one and goes on to the end of the line."""
+"""What a column of a PEAK trace holds; TRACE_DATA is the last one and continues to the end of the line."""
 
 TRACE_COLUMNS = {
     "1.0": "N,O,I,l,D",
@@ -89,7 +89,7 @@ def find_trace_roles(path: Path, lines: Sequence[str]) -> tuple[int, ...]:
 
 @njit(cache=True, nogil=True)
 def _trace_type(data: Bytes, a: int, b: int) -> int:
-    """Tell what a row of a PEAK trace is from the word for its type: a message, or a status."""
+    """Return what a row of a PEAK trace is from the word for its type: a message, or a status."""
     first = data[a] | 32
     second = data[a + 1] | 32 if b - a > 1 else 0
     if b - a == 2 and (

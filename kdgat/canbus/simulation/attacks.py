@@ -32,7 +32,7 @@ class Campaign:
     end_s: float
 
     def holds(self, time: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """State which times lie inside."""
+        """Return which times are inside."""
         return (time >= self.start_s) & (time < self.end_s)
 
 
@@ -158,7 +158,7 @@ def _spoof(
         length = vehicle.length[target]
         payload = np.zeros((len(time), 8), dtype=np.uint8)
         manner = random.random()
-        if manner < 0.4:  # what the owner once said, with two bytes changed
+        if manner < 0.4:  # what the owner once sent, with two bytes changed
             payload[:] = _payload_before(vehicle, clean, target, campaign.start_s)
             payload[:, random.integers(0, length, 2)] = random.integers(0, 256, 2)
         elif manner < 0.7:
@@ -173,7 +173,7 @@ def _spoof(
 def _replay(
     vehicle: Vehicle, frames: Frames, clean: Frames, campaigns: list[Campaign], random: np.random.Generator
 ) -> Attack:
-    """Send again what some frames (or all) said before, with its own rhythm."""
+    """Send again what some frames (or all) held before, with its own rhythm."""
     parts = [frames]
     for campaign in campaigns:
         length_s = min(campaign.end_s - campaign.start_s, campaign.start_s)

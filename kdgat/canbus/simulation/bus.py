@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -41,28 +41,12 @@ class Frames:
 
     def select(self, rows: NDArray[np.int64] | NDArray[np.bool_]) -> Frames:
         """Take some frames, in the order of `rows`."""
-        return Frames(
-            self.time[rows],
-            self.owner[rows],
-            self.identifier[rows],
-            self.length[rows],
-            self.payload[rows],
-            self.forged[rows],
-            self.label[rows],
-        )
+        return Frames(*(getattr(self, column.name)[rows] for column in fields(Frames)))
 
     @staticmethod
     def concatenate(parts: list[Frames]) -> Frames:
         """Join frames in the given order."""
-        return Frames(
-            np.concatenate([part.time for part in parts]),
-            np.concatenate([part.owner for part in parts]),
-            np.concatenate([part.identifier for part in parts]),
-            np.concatenate([part.length for part in parts]),
-            np.concatenate([part.payload for part in parts]),
-            np.concatenate([part.forged for part in parts]),
-            np.concatenate([part.label for part in parts]),
-        )
+        return Frames(*(np.concatenate([getattr(part, column.name) for part in parts]) for column in fields(Frames)))
 
 
 def vehicle_frames(vehicle: Vehicle, duration_s: float, random: np.random.Generator) -> Frames:
@@ -164,7 +148,7 @@ def fill_payloads(vehicle: Vehicle, sent: Frames, signals: NDArray[np.float64], 
 
 @njit(cache=True)
 def _mixed(state: Any) -> Any:
-    """Scramble 64 bits (SplitMix64): noise that is a pure function of where it stands."""
+    """Scramble 64 bits (SplitMix64): noise that is a pure function of its place."""
     z = np.uint64(state) + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -220,7 +204,7 @@ def _fill(
             elif kind == _COUNTER:
                 value = b + count % a
             elif kind in (_SIGNAL_BYTE, _SIGNAL_HIGH, _SIGNAL_LOW):
-                # A forger keeps the form of the frame and lies about the signal.
+                # A forger keeps the form of the frame and forges the signal.
                 level = 1.0 - signals[a, step] if forged[message] else signals[a, step]
                 value = c + int(level * b)
                 if kind == _SIGNAL_BYTE:

@@ -62,7 +62,7 @@ def simulate(
     """Simulate one drive of a vehicle, attacked in several campaigns or not at all.
 
     Labels are 1 for injected and forged messages; under suppression for the surviving messages of the silenced
-    frames and the first one after. What is kept off the bus has no message: `campaigns` says when. The same
+    frames and the first one after. What is kept off the bus has no message: `campaigns` states when. The same
     arguments give the same messages in every process.
 
     Args:

@@ -27,8 +27,8 @@ from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts
+from kdgat.training.parts import Parts
+from kdgat.training.preparation import Preparation, check_feature_version, cut
 
 if TYPE_CHECKING:
     from kdgat.lap.instances.records import Record, StoredRecord
@@ -62,21 +62,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     Raises:
         UserError: if a file holds no instance of the size, or two splits hold the same instance.
     """
-    work = _Preparation(spec, directory)
-    if paused := work.parts.make_missing(Deadline.from_environment()):
-        return paused
-    summaries = {split: [work.parts.summary(name) for name in names] for split, names in work.names.items()}
-    _refuse_shared({split: [one for part in parts for one in part["contents"]] for split, parts in summaries.items()})
-    for split in SPLITS:
-        work.join(split)
-    families = {
-        split: dict(sorted(sum((Counter(part["families"]) for part in parts), Counter()).items()))
-        for split, parts in summaries.items()
-    }
-    metrics = {f"num_instances_{split}": float(sum(counts.values())) for split, counts in families.items()}
-    write_json_atomically(directory.path / "families.json", families)
-    artifacts = {split: f"{split}.h5" for split in SPLITS}
-    return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
+    return _Preparation(spec, directory).run()
 
 
 def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
@@ -109,28 +95,20 @@ def _generated(split: str, size: int, config: GeneratedConfig) -> Source:
     return Source(getattr(config, split), record, record, config.storage)
 
 
-class _Preparation:
+class _Preparation(Preparation):
     """The stores of one size, and the parts that they are joined from."""
 
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         config = validate_config(PrepareConfig, spec.config)
-        if config.feature_version != FEATURE_VERSION:
-            raise UserError(
-                f"planned for features of version {config.feature_version}, this kdgat computes version "
-                f"{FEATURE_VERSION}: give the training command again"
-            )
-        self.config, self.directory = config, directory
+        check_feature_version(config.feature_version, FEATURE_VERSION)
+        self.config = config
         self.sources = {split: _source(split, config, spec, directory) for split in SPLITS}
         num_in_part = max(1, min(LARGEST_PART, PART_ENTRIES // config.size**2))
-        self.names: dict[str, list[str]] = {split: [] for split in SPLITS}
-        parts = []
-        for split, source in self.sources.items():
-            for start in range(0, source.count, num_in_part):
-                places = range(start, min(start + num_in_part, source.count))
-                name = f"{split}/{start:08d}"
-                self.names[split].append(name)
-                parts.append(Part(name, len(places), partial(self._make, split, places)))
-        self.parts = Parts(directory, "instances", parts)
+        parts = {
+            split: cut(split, source.count, num_in_part, partial(self._make, split))
+            for split, source in self.sources.items()
+        }
+        super().__init__(directory, "instances", parts)
 
     def _make(self, split: str, places: Sequence[int], path: Path) -> dict[str, Any]:
         """Write one part; return which families are in it and the hashes of its instances."""
@@ -160,15 +138,24 @@ class _Preparation:
             self._write_graphs(path, graphs())
         return {"families": Counter(families), "contents": contents}
 
-    def join(self, split: str) -> None:
-        """Write the store of a split from its parts, and remove them."""
-        path, parts = self.directory.path / f"{split}.h5", [self.parts.path(name) for name in self.names[split]]
-        if not path.is_file():
-            self._join(split, parts, path)
-        self.parts.remove_files(self.names[split])
-        logger.info("%s: %d instances of size %d", path.name, self.sources[split].count, self.config.size)
+    def join(self) -> Finished:
+        """Write the stores, and which families of instances each has."""
+        summaries = self.summaries()
+        contents = {split: [one for part in parts for one in part["contents"]] for split, parts in summaries.items()}
+        _refuse_shared(contents)
+        for split in SPLITS:
+            path = self.join_store(split, partial(self._join, split))
+            logger.info("%s: %d instances of size %d", path.name, self.sources[split].count, self.config.size)
+        families = {
+            split: dict(sorted(sum((Counter(part["families"]) for part in parts), Counter()).items()))
+            for split, parts in summaries.items()
+        }
+        metrics = {f"num_instances_{split}": float(sum(counts.values())) for split, counts in families.items()}
+        write_json_atomically(self.directory.path / "families.json", families)
+        artifacts = {split: f"{split}.h5" for split in SPLITS}
+        return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
 
-    def _join(self, split: str, parts: Sequence[Path], path: Path) -> None:
+    def _join(self, split: str, path: Path, parts: Sequence[Path]) -> None:
         if split == TEST:
             from kdgat.lap.instances.store import LapStore
 

@@ -24,8 +24,8 @@ from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
+from kdgat.training.preparation import Preparation, cut
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input
@@ -56,40 +56,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     Raises:
         UserError: if too many files cannot be used, or a split has none.
     """
-    work = _Preparation(spec, directory)
-    if paused := work.parts.make_missing(Deadline.from_environment()):
-        return paused
-    summaries = {split: [work.parts.summary(name) for name in names] for split, names in work.names.items()}
-    refusals = [
-        Refusal(Path(path), reason)
-        for parts in summaries.values()
-        for part in parts
-        for path, reason in part["refused"]
-    ]
-    if work.config.generate is None:
-        check_refusals(refusals, len(work.config.files), work.config.reading)
-    for refusal in refusals:
-        logger.warning("left out: %s: %s", refusal.path, refusal.reason)
-    scale, length_range = work.scale()
-    counts = {split: work.join(split, scale, length_range) for split in SPLITS}
-    work.check_labels()
-    notes = [note for parts in summaries.values() for part in parts for note in part["notes"]]
-    write_json_atomically(
-        directory.path / "summary.json",
-        {
-            "scale": scale,
-            "length_range": list(length_range),
-            "trees": counts,
-            "refused": [[str(one.path), one.reason] for one in refusals],
-            "notes": notes,
-        },
-    )
-    metrics = {f"num_trees_{split}": float(count) for split, count in counts.items()}
-    artifacts = {split: f"{split}.h5" for split in SPLITS}
-    return Finished(
-        metrics={**metrics, "median_edge": scale, "num_refused": float(len(refusals))},
-        artifacts={**artifacts, "summary": "summary.json"},
-    )
+    return _Preparation(spec, directory).run()
 
 
 def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
@@ -97,54 +64,39 @@ def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
     return _Preparation(spec, directory).parts
 
 
-class _Preparation:
+class _Preparation(Preparation):
     """The parts of one preparation, and how they are joined."""
 
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         self.config = validate_config(PrepareConfig, spec.config)
-        self.directory = directory
         self.seed = spec.seed
-        self.names: dict[str, list[str]] = {}
         generate = self.config.generate
         if generate is not None:
             from kdgat.trees.synthetic.classes import CLASSES
 
             self.classes = generate.classes or CLASSES[generate.kind]
-            parts = self._drawn_parts(generate)
+            super().__init__(directory, "trees", self._drawn_parts(generate))
         else:
             self.classes = tuple(sorted({file.label for file in self.config.files if file.label is not None}))
-            parts = self._file_parts(spec)
-        self.parts = Parts(directory, "trees" if generate is not None else "files", parts)
+            super().__init__(directory, "files", self._file_parts(spec, directory))
 
-    def _drawn_parts(self, config: GeneratedConfig) -> list[Part]:
+    def _drawn_parts(self, config: GeneratedConfig) -> dict[str, list[Part]]:
         counts = {"train": config.train, "validation": config.validation, "test": config.test}
-        return [
-            part
+        return {
+            split: cut(split, count, TREES_IN_PART, partial(self._draw, config, split))
             for split, count in counts.items()
-            for part in self._cut(split, count, TREES_IN_PART, partial(self._draw, config, split))
-        ]
+        }
 
-    def _file_parts(self, spec: StageSpec) -> list[Part]:
+    def _file_parts(self, spec: StageSpec, directory: RunDirectory) -> dict[str, list[Part]]:
         files = self.config.files
         contents = [spec.inputs[file_input(place)].sha256 for place in range(len(files))]
-        found = split_files(files, contents, spec.seed)
         sources = [
-            TreeSource(file.name, input_path(spec, self.directory, file_input(place)))
-            for place, file in enumerate(files)
+            TreeSource(file.name, input_path(spec, directory, file_input(place))) for place, file in enumerate(files)
         ]  # fmt: skip
-        return [
-            part
-            for split, places in found.items()
-            for part in self._cut(split, len(places), FILES_IN_PART, partial(self._read, sources, places))
-        ]
-
-    def _cut(self, split: str, count: int, size: int, make: Any) -> Iterator[Part]:
-        self.names[split] = []
-        for start in range(0, count, size):
-            name = f"{split}/{start:08d}"
-            self.names[split].append(name)
-            chosen = range(start, min(start + size, count))
-            yield Part(name, len(chosen), partial(make, chosen))
+        return {
+            split: cut(split, len(places), FILES_IN_PART, partial(self._read, sources, places))
+            for split, places in split_files(files, contents, spec.seed).items()
+        }
 
     def _draw(self, config: GeneratedConfig, split: Any, places: range, path: Path) -> dict[str, Any]:
         from kdgat.trees.synthetic.dataset import PART_START, draw
@@ -192,6 +144,40 @@ class _Preparation:
             build={"family": FAMILY, "feature_version": FEATURE_VERSION, "contract": self.config.contract, **build},
         )
 
+    def join(self) -> Finished:
+        """Write the stores, in units of the median edge, and what was left out of them."""
+        summaries = self.summaries()
+        refusals = [
+            Refusal(Path(path), reason)
+            for parts in summaries.values()
+            for part in parts
+            for path, reason in part["refused"]
+        ]
+        if self.config.generate is None:
+            check_refusals(refusals, len(self.config.files), self.config.reading)
+        for refusal in refusals:
+            logger.warning("left out: %s: %s", refusal.path, refusal.reason)
+        scale, length_range = self.scale()
+        counts = {split: self._join_split(split, scale, length_range) for split in SPLITS}
+        self.check_labels()
+        notes = [note for parts in summaries.values() for part in parts for note in part["notes"]]
+        write_json_atomically(
+            self.directory.path / "summary.json",
+            {
+                "scale": scale,
+                "length_range": list(length_range),
+                "trees": counts,
+                "refused": [[str(one.path), one.reason] for one in refusals],
+                "notes": notes,
+            },
+        )
+        metrics = {f"num_trees_{split}": float(count) for split, count in counts.items()}
+        artifacts = {split: f"{split}.h5" for split in SPLITS}
+        return Finished(
+            metrics={**metrics, "median_edge": scale, "num_refused": float(len(refusals))},
+            artifacts={**artifacts, "summary": "summary.json"},
+        )
+
     def scale(self) -> tuple[float, tuple[float, float]]:
         """Return the median edge of the training trees, and the range of their edges in units of it."""
         if (joined := self.directory.path / f"{TRAIN}.h5").is_file():  # its parts may be gone
@@ -222,18 +208,18 @@ class _Preparation:
         if self.classes and len(np.unique(known[TRAIN])) < 2:
             raise UserError("all labelled training trees are of one class: give two, or set label_fractions=[]")
 
-    def join(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
-        """Write the store of a split from its parts, and remove them; return the number of its networks."""
-        path = self.directory.path / f"{split}.h5"
-        if not path.is_file():
-            stores = [GraphStore.open(self.parts.path(name)) for name in self.names[split]]
+    def _join_split(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
+        """Write the store of a split; return the number of its networks."""
+
+        def write(path: Path, parts: Sequence[Path]) -> None:
+            stores = [GraphStore.open(part) for part in parts]
             names = [name for store in stores for name in store.attributes["trees"]]
             if not names:
                 raise UserError(f"{split}: none of its files can be used: mend them, or give more")
             build = {"scale": scale, "length_range": list(length_range)}
             self._store(path, _joined(stores, scale), names, build)
-        self.parts.remove_files(self.names[split])
-        return len(GraphStore.open(path).attributes["trees"])
+
+        return len(GraphStore.open(self.join_store(split, write)).attributes["trees"])
 
 
 def _lengths(store: GraphStore) -> NDArray[np.float32]:

@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 from kdgat.base.errors import UserError
 from kdgat.canbus import (
     Messages,
-    RecordingCatalog,
     find_recordings,
     make_vehicle,
     read_recording,
     simulate,
     write_recording,
 )
+from kdgat.canbus.catalog import RecordingCatalog
 from kdgat.canbus.simulation import AttackKind, num_recordings, write_dataset
 from kdgat.canbus.simulation.bus import BITS_PER_SECOND
 from kdgat.canbus.simulation.synthetic import Vehicle
