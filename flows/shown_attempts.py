@@ -23,9 +23,9 @@ from flows.naming import artifact_key
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
+from kdgat.report.markdown import as_tables, escaped
 from kdgat.run.attempts import attempt_rows, filled_columns
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageRecord, StageState
-from kdgat.run.markdown import as_tables, escaped
 from kdgat.run.progress import describe_progress, fraction_done
 from kdgat.run.table import Table
 

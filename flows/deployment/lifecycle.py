@@ -30,8 +30,7 @@ from flows.deployment.installation import (
     without_passwords,
 )
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
-from flows.deployment.servers import home_of_server, servers_text
-from flows.deployment.service import Service, end, is_alive
+from flows.deployment.service import Service, end, home_of_server, is_alive, servers_text
 from flows.log_tail import last_lines
 from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
@@ -283,7 +282,7 @@ def _fill_server(here: Installation, log: Log) -> None:
 
     from flows.deployment import server_content
     from flows.deployment.notification import ensure_notifications
-    from flows.deployment.schedules import keeping_schedules
+    from flows.deployment.server_content import keeping_schedules
 
     with get_client(sync_client=True) as client:
         server_content.ensure_pool(client)

@@ -1,12 +1,14 @@
 """What a Prefect server has to hold: the work pool, the deployments, a limit per dataset, what notices dead runs."""
 
+import contextlib
 import subprocess
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
+import httpx
 import psutil
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate, WorkPoolCreate
@@ -17,7 +19,7 @@ from prefect.client.schemas.filters import (
     WorkPoolFilter,
     WorkPoolFilterName,
 )
-from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
+from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import DeploymentSort
@@ -28,11 +30,12 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, SYNTHETIC, find_prefect_file
-from flows.deployment.service import have_ended, kill
+from flows.deployment.service import have_ended, kill, read_note
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
 from kdgat.base.errors import UserError
+from kdgat.base.files import write_json_atomically
 from kdgat.canbus.catalog import load_catalog
 
 AUTOMATION: Final = "crash runs whose process died"
@@ -47,6 +50,8 @@ NAME_WIDTH: Final = 24
 NO_DATA: Final = "no data"  # tag
 _NO_DATA_NOTE: Final = "**No data yet.** "
 _NOTE_END: Final = "\n\n"
+SLUG: Final = "night"  # of the schedules that the file names
+KEPT_OF_SCHEDULES: Final = {"schedule", "active", "max_scheduled_runs", "parameters", "slug"}
 
 
 def check_schedule(cron: str, timezone: str) -> None:
@@ -288,3 +293,48 @@ def marked(tags: Sequence[str], description: str | None, missing: Path | None) -
         return {"tags": kept, "description": text}
     note = f"{_NO_DATA_NOTE}{missing} is not there: {how_to_get(missing)}. Then give `make deploy` again."
     return {"tags": [*kept, NO_DATA], "description": f"{note}{_NOTE_END}{text}"}
+
+
+@contextlib.contextmanager
+def keeping_schedules(client: SyncPrefectClient, note_path: Path) -> Iterator[None]:
+    """Restore afterwards, whatever happens, which nights people have paused or woken, and schedules of their own.
+
+    `prefect deploy` removes what `deployments/prefect.yaml` does not name, and wakes what somebody has paused.
+    `note_path` says which nights the file left awake the last time: what differs from that, somebody has changed.
+    """
+    before = {deployment.id: deployment.schedules for deployment in read_deployments(client)}
+    noted = read_note(note_path)
+
+    def restore() -> None:
+        awake = dict(noted)
+        for deployment in read_deployments(client):
+            now, were = deployment.schedules, before.get(deployment.id, [])
+            left_awake = noted.get(str(deployment.id))
+            for schedule in (schedule for schedule in now if schedule.slug == SLUG):
+                awake[str(deployment.id)] = schedule.active
+                changed = [was.active for was in were if was.slug == SLUG and left_awake not in (None, was.active)]
+                if changed and changed[0] != schedule.active:
+                    client.update_deployment_schedule(deployment.id, schedule.id, active=changed[0])
+            _restore_own(client, deployment.id, now, were)
+        write_json_atomically(note_path, awake)
+
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(httpx.HTTPError):  # the server may be what failed
+            restore()
+        raise
+    restore()
+
+
+def _restore_own(
+    client: SyncPrefectClient, deployment_id: UUID, now: list[DeploymentSchedule], were: list[DeploymentSchedule]
+) -> None:
+    there = {schedule.id for schedule in now}
+    lost = [
+        was.model_dump(mode="json", include=KEPT_OF_SCHEDULES)
+        for was in were
+        if was.slug != SLUG and was.id not in there
+    ]
+    if lost:
+        client.request("POST", "/deployments/{id}/schedules", path_params={"id": deployment_id}, json=lost)

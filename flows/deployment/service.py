@@ -12,15 +12,21 @@ import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import psutil
 
+from flows.deployment.installation import HOME_VARIABLE
 from flows.log_tail import trim
+from flows.loopback import LOOPBACK, is_ours
 from kdgat.base.files import write_json_atomically
 from kdgat.base.polling import wait_until
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 STOP_TIMEOUT_S: Final = 30.0
+URL_VARIABLE: Final = "PREFECT_API_URL"
+PORT_VARIABLE: Final = "KDGAT_PORT"
+SERVER_WORDS: Final = ("server", "start")  # of its command, whoever gave it: `make deploy`, systemd
 
 
 class Service:
@@ -128,3 +134,42 @@ def end(process: psutil.Process, timeout_s: float = STOP_TIMEOUT_S) -> bool:
         kill(process)
         have_ended([process], timeout_s)
     return in_order
+
+
+def homes_of_servers() -> dict[int, Path]:
+    """Return the homes of the installations whose servers listen at this moment, by port."""
+    found = {}
+    for process in processes_with({}, *SERVER_WORDS):
+        environment = process.info["environ"] or {}
+        port, home = environment.get(PORT_VARIABLE, ""), environment.get(HOME_VARIABLE)
+        if port.isdecimal() and home and is_ours(int(port)):
+            found[int(port)] = Path(home)
+    return dict(sorted(found.items()))
+
+
+def home_of_server(port: int) -> Path | None:
+    """Return the home of the installation whose server listens on a port of the loopback; None if it is none."""
+    return homes_of_servers().get(port)
+
+
+def servers_text(fix: str) -> str:
+    """Name the servers that run with the command that reaches each, to be added to a message; empty if there are none.
+
+    Where PREFECT_API_URL names one of them, that one is meant.
+
+    Args:
+        fix: that command, with `{variable}` and `{home}` in it.
+    """
+    running = {port: home for port, home in homes_of_servers().items() if home != _chosen()}
+    named = urlsplit(os.environ.get(URL_VARIABLE, "")).port
+    meant = {named: running[named]} if named in running else running
+    texts = [
+        f"the server at http://{LOOPBACK}:{port} is of {home}: `{fix.format(variable=HOME_VARIABLE, home=home)}`"
+        for port, home in meant.items()
+    ]
+    return "".join(f"; {text}" for text in texts)
+
+
+def _chosen() -> Path | None:
+    home = os.environ.get(HOME_VARIABLE)
+    return Path(home).expanduser().absolute() if home else None

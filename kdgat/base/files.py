@@ -122,19 +122,15 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
-class EncodingError(UserError):
-    """A text file is in another encoding than UTF-8; the text names it and the fix."""
-
-
 def read_utf8(path: Path) -> str:
-    """Read a text file that a person has written; EncodingError if it is none in UTF-8."""
+    """Read a text file that a person has written; UserError names the fix if it is none in UTF-8."""
     data = path.read_bytes()
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise EncodingError(f"{path} is text in UTF-16: save it as UTF-8")
+        raise UserError(f"{path} is text in UTF-16: save it as UTF-8")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise EncodingError(
+        raise UserError(
             f"{path} is no text in UTF-8 (byte {error.start} is 0x{data[error.start]:02x}): save it as UTF-8"
         ) from error
 

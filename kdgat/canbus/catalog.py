@@ -17,7 +17,7 @@ from pydantic import Field, field_validator
 
 from kdgat.base.configuration import Config, validate_config
 from kdgat.base.errors import UserError
-from kdgat.base.files import EncodingError, read_utf8
+from kdgat.base.files import read_utf8
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix, require_dataset_name
@@ -172,7 +172,7 @@ def load_catalog(catalog: Path | str | None = None) -> dict[str, DatasetEntry]:
             raise DatasetError(f"{path}: catalog file not found; give a YAML file of `name: {{description: ...}}`")
         try:
             text = read_utf8(path)
-        except EncodingError as error:
+        except UserError as error:
             raise DatasetError(str(error)) from error
         entries.update(_parse_entries(text, str(path)))
     return entries

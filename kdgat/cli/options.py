@@ -177,11 +177,11 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     import yaml
 
     from kdgat.base.configuration import ConfigurationError, read_yaml
-    from kdgat.base.files import EncodingError, read_utf8
+    from kdgat.base.files import read_utf8
 
     try:
         content = read_yaml(read_utf8(path))
-    except EncodingError as error:
+    except UserError as error:
         raise ConfigurationError(f"--config {error}") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"--config {path} is no YAML: {' '.join(str(error).split())}") from error

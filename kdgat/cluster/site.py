@@ -18,7 +18,7 @@ from pydantic import Field, field_validator, model_validator
 import kdgat
 from kdgat.base.configuration import Config, ConfigurationError, read_yaml, validate_config
 from kdgat.base.errors import UserError
-from kdgat.base.files import EncodingError, read_utf8
+from kdgat.base.files import read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
 
@@ -268,7 +268,7 @@ def read_site(path: Path) -> Site:
     """Read one site file; its name is the file's unless it says another."""
     try:
         content: Any = read_yaml(read_utf8(path))
-    except EncodingError as error:
+    except UserError as error:
         raise SiteError(str(error)) from error
     except yaml.YAMLError as error:
         raise SiteError(f"{path} is no YAML: {' '.join(str(error).split())}") from error

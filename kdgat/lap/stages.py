@@ -20,8 +20,7 @@ from kdgat.lap.plan import kind_of
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.training.objective import WarmStartObjective
 from kdgat.lap.training.start import check_lap_start, describe_model
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

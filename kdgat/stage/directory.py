@@ -1,16 +1,17 @@
-"""The run directory: all file names of a stage in one class."""
+"""The run directory: all file names of a stage in one class, its inputs and its progress."""
 
 import json
+import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from kdgat.base.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
-from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError
+from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
@@ -18,6 +19,7 @@ from kdgat.stage.work import WRITE_INTERVAL_S, Work
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
+PROGRESS_INTERVAL_S = 1.0
 
 
 class RunDirectory:
@@ -193,3 +195,25 @@ class RunDirectory:
         """Raise OwnerLostError if another process took the directory over since `lock` was entered."""
         if self._owner is not None:
             self._owner.check()
+
+
+def input_path(spec: StageSpec, directory: RunDirectory, name: str) -> Path:
+    """Return the file of an input; StageInputError if the spec does not name it."""
+    if name not in spec.inputs:
+        known = ", ".join(sorted(spec.inputs)) or "none"
+        raise StageInputError(f"stage {spec.stage!r} needs an input {name!r} (the spec has: {known}): plan it again")
+    return spec.inputs[name].resolve(directory.path)
+
+
+def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
+    """Return a callback that writes the progress of a phase without training: preparing, scoring, making parts."""
+    last_written = -math.inf
+
+    def report(done: int, total: int) -> None:
+        nonlocal last_written
+        now = time.monotonic()
+        if done == total or now - last_written >= PROGRESS_INTERVAL_S:
+            last_written = now
+            directory.write_progress({"phase": phase, "done": done, "total": total})
+
+    return report

@@ -148,6 +148,7 @@ def budget_needed(mode: BatchSizeMode) -> str:
 def learning_rate(config: TrainingConfig, progress: float) -> float:
     """Return the learning rate at `progress`, the fraction of all epochs done, in [0, 1).
 
+    A pure function, so that a checkpoint has no schedule state to lose.
     Epochs may differ in length (a curriculum's do): progress counts within each epoch's own length.
     """
     if progress < config.warmup_fraction:

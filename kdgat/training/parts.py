@@ -11,11 +11,10 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from kdgat.base.files import remove_temporary_files, write_json_atomically
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, phase_progress
 from kdgat.stage.outcome import Paused
 from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
-from kdgat.training.progress import phase_progress
 from kdgat.training.running_time import RunningTime
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Progress of training and of other phases: progress.json, a bar on a terminal, plain log lines elsewhere."""
+"""Progress of training: progress.json, a bar on a terminal, plain log lines elsewhere."""
 
 import logging
 import math
@@ -132,17 +132,3 @@ def gpu_memory() -> dict[str, int]:
         "gpu_reserved_bytes": torch.cuda.memory_reserved(),
         "gpu_free_bytes": free,
     }
-
-
-def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
-    """Return a callback that writes the progress of a phase without training: preparing, scoring, making parts."""
-    last_written = -math.inf
-
-    def report(done: int, total: int) -> None:
-        nonlocal last_written
-        now = time.monotonic()
-        if done == total or now - last_written >= WRITE_INTERVAL_S:
-            last_written = now
-            directory.write_progress({"phase": phase, "done": done, "total": total})
-
-    return report

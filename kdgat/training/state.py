@@ -1,4 +1,4 @@
-"""Where a fit stands, apart from weights and optimizer, and how it ended."""
+"""The state of a fit, apart from weights and optimizer, and how it ended."""
 
 import math
 from dataclasses import dataclass, field, fields

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory
+from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

@@ -7,8 +7,8 @@ import stat
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import (
-    EncodingError,
     read_utf8,
     remove_temporary_files,
     sha256_of_file,
@@ -101,5 +101,5 @@ def test_an_error_names_the_file_that_was_to_be_written_and_not_the_temporary_on
 )
 def test_text_in_another_encoding_is_named_with_the_fix(tmp_path, data, words):
     (tmp_path / "a.yaml").write_bytes(data)
-    with pytest.raises(EncodingError, match=words):
+    with pytest.raises(UserError, match=words):
         read_utf8(tmp_path / "a.yaml")

@@ -15,8 +15,7 @@ from prefect.states import Completed, Running
 
 from flows.deployment import server_content
 from flows.deployment.installation import POOL, PREFECT_FILE
-from flows.deployment.schedules import keeping_schedules
-from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool
+from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool, keeping_schedules
 from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
 from kdgat.base.errors import UserError

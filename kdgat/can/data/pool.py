@@ -15,8 +15,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
 from kdgat.graphs.schema import EDGE_INDEX
 from kdgat.graphs.store import GraphStore
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.spec import StageSpec
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory

@@ -36,12 +36,10 @@ from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALID
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path, phase_progress
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.progress import phase_progress
 
 logger = logging.getLogger(__name__)
 

@@ -40,13 +40,11 @@ from kdgat.can.training.fusion_split import choose_kind, learned_recordings, lea
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path, phase_progress
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, save_weights

@@ -40,12 +40,10 @@ from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, D
 from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path, phase_progress
 from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
-from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import EpochSource
 from kdgat.training.stage import train_stage

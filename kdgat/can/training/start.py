@@ -14,8 +14,7 @@ from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import check_features
 from kdgat.can.plan import START
 from kdgat.can.sections import USE_CUGRAPH
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
 from kdgat.training.weights import check_start, load_weights

@@ -19,9 +19,8 @@ from kdgat.lap.names import TEST_PREFIX, WEIGHTS_PREFIX
 from kdgat.lap.sections import EvaluationConfig, EvaluationStageConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
-from kdgat.run.inputs import input_path
 from kdgat.run.results import origin
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
 from kdgat.run.finished import WEIGHTS
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig

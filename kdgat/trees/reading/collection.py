@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kdgat.base.errors import UserError
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
 from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.reading.settings import ReadSettings

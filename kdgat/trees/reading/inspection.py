@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import Collection, TreeSource
 from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.reading.settings import ReadSettings

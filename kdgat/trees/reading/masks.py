@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.sparse import coo_array
 
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.graphs import SpaceGraph, grow_trees
 from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.structure.tree import Tree, contract

@@ -11,7 +11,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 from scipy.spatial import cKDTree
 
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.graphs import SpaceGraph, grow_trees, unique_edges
 from kdgat.trees.reading.result import ReadTree
 

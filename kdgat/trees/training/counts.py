@@ -9,8 +9,8 @@ from typing import Final
 
 from kdgat.base.errors import UserError
 from kdgat.trees.config import TreesConfig
-from kdgat.trees.errors import ReadError
 from kdgat.trees.inputs import find_trees
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import SyntheticKind

@@ -21,8 +21,7 @@ from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.parts import Part, Parts

@@ -8,8 +8,7 @@ from lightning import LightningModule
 from torch import Tensor, nn
 
 from kdgat.base.configuration import validate_config
-from kdgat.run.inputs import input_path
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import RunDirectory, input_path
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig

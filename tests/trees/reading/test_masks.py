@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from skimage.io import imsave
 
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.masks import read_mask
 from kdgat.trees.structure.tree import contract
 

@@ -5,7 +5,7 @@ import pytest
 import shapely
 from pyogrio import raw
 
-from kdgat.trees.errors import ReadError
+from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.rivers import read_rivers
 from kdgat.trees.structure.tree import contract
 

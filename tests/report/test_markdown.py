@@ -1,6 +1,6 @@
 import pytest
 
-from kdgat.run.markdown import PADDING, as_tables, escaped
+from kdgat.report.markdown import PADDING, as_tables, escaped
 from kdgat.run.table import Table
 
 SCORES = Table.of(
