@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.can.data.pool import PooledStores
 from kdgat.base.errors import UserError
-from kdgat.canbus.features import SCHEMA
+from kdgat.can.data.pool import PooledStores
 from kdgat.canbus.features import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
