@@ -288,9 +288,6 @@ def as_output(out: Path | str) -> OutputDirectory:
     return OutputDirectory(Path(out).absolute())
 
 
-logger = logging.getLogger(__name__)
-
-
 def watchable_jobs(num_jobs: int) -> int:
     """Raise this process's limit of open files as far as watching `num_jobs` needs; return how many it suffices for.
 

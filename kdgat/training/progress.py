@@ -1,4 +1,7 @@
-"""Progress of training: progress.json, a bar on a terminal, plain log lines elsewhere."""
+"""Progress of training and of other phases: progress.json, a bar on a terminal, plain log lines elsewhere.
+
+Phases that are no training load no torch by it: only what asks a GPU imports it.
+"""
 
 import logging
 import math
@@ -6,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable
 
-import torch
 from tqdm import tqdm
 
 from kdgat.stage.directory import RunDirectory
@@ -111,6 +113,8 @@ class Progress:
         self._note_work(now=True)
 
     def _note_work(self, *, now: bool) -> None:
+        import torch
+
         if self._began_s is None:
             return
         work = self.directory.work
@@ -124,6 +128,8 @@ class Progress:
 
 def gpu_memory() -> dict[str, int]:
     """Return bytes that tensors take, that torch holds for them, and that are free, of the GPU in use; else nothing."""
+    import torch
+
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         return {}
     free, _ = torch.cuda.mem_get_info()
