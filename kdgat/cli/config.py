@@ -16,20 +16,15 @@ INDENT: Final = "  "
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group, whose `show` has one command per family."""
-    app, show = typer.Typer(no_args_is_help=True), typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def config() -> None:
-        """Show the configuration of a run, and where each value comes from."""
-
-    @show.callback()
-    def shown() -> None:
-        """Print a configuration as YAML that --config takes; behind each value stands where it comes from."""
-
-    for name, family in families.items():
-        text = f"Print what a run of {family.title} would be configured by, with the origin of each value."
-        show.command(name, help=text)(options.family_command(show_command(family), family.options, is_plan=True))
-    app.add_typer(show, name="show")
+    app = typer.Typer(no_args_is_help=True)
+    show = options.family_commands(
+        families,
+        show_command,
+        lambda one: f"Print what a run of {one.title} would be configured by, with the origin of each value.",
+        is_plan=True,
+    )
+    text = "Print a configuration as YAML that --config takes; behind each value stands where it comes from."
+    app.add_typer(show, name="show", help=text)
     return app
 
 

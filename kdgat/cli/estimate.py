@@ -40,17 +40,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def estimate() -> None:
-        """Print what the jobs of stages take, and where each number comes from."""
-
-    for name, family in families.items():
-        text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
-        command = options.family_command(estimate_command(family), family.options, is_plan=True)
-        app.command(name, help=text)(command)
-    return app
+    return options.family_commands(
+        families,
+        estimate_command,
+        lambda one: f"Estimate walltime, memory and jobs of {one.title}; `kdgat train` asks for the same.",
+        is_plan=True,
+    )
 
 
 def estimate_command(family: "Family") -> Any:

@@ -63,6 +63,21 @@ Detach = Annotated[
 ]
 
 
+def family_commands(
+    families: "Mapping[str, Family]",
+    make: "Callable[[Family], Callable[..., None]]",
+    help_of: "Callable[[Family], str]",
+    *,
+    is_plan: bool = False,
+) -> typer.Typer:
+    """Return a group with one command per family: what `make` returns, with the family's options and help."""
+    group = typer.Typer(no_args_is_help=True)
+    for name, family in families.items():
+        command = family_command(make(family), family.options, is_plan=is_plan)
+        group.command(name, help=help_of(family))(command)
+    return group
+
+
 def family_command(
     command: Callable[..., None], options: "Sequence[Option]", *, is_plan: bool = False
 ) -> Callable[..., None]:
