@@ -22,7 +22,7 @@ from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
-from kdgat.family.protocol import VALIDATION, DataSize, Family, Option, PlanTable
+from kdgat.family.protocol import VALIDATION, DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
 from kdgat.run.measure import Measure
@@ -175,36 +175,19 @@ class CanFamily(Family):
         """Return what decides which recordings and weights are read."""
         return [config.data.model_dump(mode="json"), config.start_from]
 
-    def evaluate(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        *,
-        catalog: Path | None,
-        calibration: Path | None,
-        progress: Callable[[str, int, int], None],
-    ) -> Results:
+    def evaluate(self, request: ScoringRequest, progress: Callable[[str, int, int], None]) -> Results:
         """Score all recordings that the run was not trained on, as `evaluate_run` does."""
-        check_evaluated(run, data_root, dataset, catalog)
+        check_evaluated(request)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
-        return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
+        return evaluate_run(**vars(request), progress=progress)
 
-    def make_evaluation(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        catalog: Path | None,
-        *,
-        calibration: Path | None,
-    ) -> RunDirectory:
+    def make_evaluation(self, request: ScoringRequest) -> RunDirectory:
         """Make the run directory of a stage that does the same."""
-        check_evaluated(run, data_root, dataset, catalog)
+        check_evaluated(request)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 
-        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
+        return make_evaluation(request)
 
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""

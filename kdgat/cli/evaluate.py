@@ -14,7 +14,7 @@ from kdgat.stage.process import garbage_kept
 if TYPE_CHECKING:
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
-    from kdgat.family.protocol import Detects, Family
+    from kdgat.family.protocol import Detects, Family, ScoringRequest
     from kdgat.run.results import RunResults
 
 JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all metrics here.")]
@@ -60,18 +60,18 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         """
         from kdgat.base.place import check_file
         from kdgat.cli.tables import output_console, print_tables
+        from kdgat.family.protocol import ScoringRequest
         from kdgat.run.directory import OutputDirectory
 
         if json_path is not None:
             check_file(json_path, "--json")
         OutputDirectory(run).read_index()  # before torch is loaded
-        where, request = jobs_at.read()
+        where, resources = jobs_at.read()
+        request = ScoringRequest(run, data_root, dataset, catalog, calibration)
         if where.scheduler == "local":
-            results = _score_here(detects, run, data_root, dataset, catalog, calibration, quiet=quiet)
+            results = _score_here(detects, request, quiet=quiet)
         else:
-            results = _score_in_job(
-                family, detects, run, data_root, dataset, catalog, calibration, where, request, quiet=quiet
-            )
+            results = _score_in_job(family, detects, request, where, resources, quiet=quiet)
         if json_path is not None:
             json_path.parent.mkdir(parents=True, exist_ok=True)
             results.write(json_path)
@@ -86,16 +86,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
     return spread(command)
 
 
-def _score_here(
-    detects: "Detects",
-    run: Path,
-    data_root: Path,
-    dataset: str | None,
-    catalog: Path | None,
-    calibration: Path | None,
-    *,
-    quiet: bool,
-) -> "RunResults":
+def _score_here(detects: "Detects", request: "ScoringRequest", *, quiet: bool) -> "RunResults":
     from rich.console import Console
     from rich.progress import Progress
 
@@ -107,19 +98,15 @@ def _score_here(
             bars.update(bar, description=what, completed=done, total=total)
 
         with garbage_kept():  # what evaluation loads is none, and arrays are none
-            return detects.evaluate(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=show)
+            return detects.evaluate(request, show)
 
 
 def _score_in_job(
     family: "Family",
     detects: "Detects",
-    run: Path,
-    data_root: Path,
-    dataset: str | None,
-    catalog: Path | None,
-    calibration: Path | None,
+    request: "ScoringRequest",
     site: "Site",
-    request: "ResourceRequest",
+    resources: "ResourceRequest",
     *,
     quiet: bool,
 ) -> "RunResults":
@@ -129,8 +116,8 @@ def _score_in_job(
     from kdgat.stage.outcome import Finished, exit_status
 
     with site.creating_files():
-        directory = detects.make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
-    outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
+        directory = detects.make_evaluation(request)
+    outcome = run_single_stage(directory.path, site, resources, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))
     return family.results.read(directory.path / outcome.artifacts["results"])

@@ -201,35 +201,26 @@ class Family(Protocol):
         return config.model_dump(mode="json")
 
 
+@dataclass(frozen=True)
+class ScoringRequest:
+    """Which data are scored, and by which run."""
+
+    run: Path  # its output directory
+    data_root: Path  # holds the dataset's folder
+    dataset: str | None = None  # by default the run's own
+    catalog: Path | None = None  # of datasets of one's own; by default the run's
+    calibration: Path | None = None  # sets the detector's threshold for the data's source
+
+
 @runtime_checkable
 class Detects(Protocol):
     """A family whose finished runs can be used on data of other people: `kdgat evaluate FAMILY`."""
 
-    def evaluate(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        *,
-        catalog: Path | None,
-        calibration: Path | None,
-        progress: Callable[[str, int, int], None],
-    ) -> RunResults:
-        """Score data in this process; `progress` is told what is done, how much, of how much.
-
-        `calibration` is a file that sets the detector's threshold for the data's source.
-        """
+    def evaluate(self, request: ScoringRequest, progress: Callable[[str, int, int], None]) -> RunResults:
+        """Score data in this process; `progress` receives what is done, how much, of how much."""
         ...
 
-    def make_evaluation(
-        self,
-        run: Path,
-        data_root: Path,
-        dataset: str | None,
-        catalog: Path | None,
-        *,
-        calibration: Path | None,
-    ) -> RunDirectory:
+    def make_evaluation(self, request: ScoringRequest) -> RunDirectory:
         """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
         ...
 
