@@ -180,14 +180,9 @@ def states_in(out: Path | None) -> dict[str, str]:
 
 
 def _table(headings: Sequence[str]) -> "Table":
-    from rich.table import Table
+    from kdgat.cli.tables import plain_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(
-            heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs", overflow="fold"
-        )
-    return table
+    return plain_table(headings, right=set(headings) - set(TEXTS), whole=set(headings) - {"needs"})
 
 
 def job_cells(resources: "Resources") -> list[str]:
