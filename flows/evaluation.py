@@ -20,6 +20,7 @@ from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
+from kdgat.family.protocol import ScoringRequest
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import EVALUATION
@@ -64,7 +65,9 @@ def evaluate_can(
     source = run.absolute() if run is not None else _in_service(registry, model_of or dataset)
     logger.info("detectors of %s", source)
     with where.creating_files():
-        directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
+        directory = make_evaluation(
+            ScoringRequest(source, data_root, dataset, catalog), below=out.absolute() / "evaluations"
+        )
     trained = OutputDirectory(source).read_index().config
     stated, scope = trained.get("resources", {}), dataset or trained["data"]["dataset"]
     with suspended_in_order():

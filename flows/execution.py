@@ -18,11 +18,11 @@ from kdgat.base.configuration import numbers_of
 from kdgat.base.cores import num_usable_cores
 from kdgat.base.place import describe_os_error
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import NOTHING, request_of_directory
+from kdgat.cluster.expectation import NOTHING, Job, request_of_job
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
-from kdgat.cluster.usage import usage_path
+from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
 from kdgat.run.local import cached_message, new_index
@@ -218,9 +218,8 @@ class Execution:
         ) as error:  # the stage itself says what is wrong with its inputs, and is tried again
             assumed, unknown = None, [f"asks for what is known without its inputs, which cannot be looked at: {error}"]
         unstated = (assumed or NOTHING).without(self.run.config.stated_amounts(planned.stage))
-        made = request_of_directory(
-            directory, self.usage_path, self.run.resources, self.site, self.command_line, assumed=unstated
-        )
+        job, usages = Job.in_directory(directory, self.usage_path), read_usages(self.usage_path.parent)
+        made = request_of_job(job, usages, self.run.resources, self.site, self.command_line, assumed=unstated)
         return made.resources, [*made.changes, *unknown]
 
     def _environment(self) -> dict[str, str]:

@@ -5,7 +5,7 @@ leaves the model in service alone and new recordings unmarked: the next one find
 """
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from prefect import flow, get_run_logger, tags, task
 from prefect.artifacts import create_markdown_artifact
@@ -15,7 +15,7 @@ from prefect.states import Cancelled, Completed, Failed
 from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.can_ids import FormConfig, can_ids
+from flows.can_ids import can_ids
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.naming import artifact_key, night_name
@@ -26,6 +26,7 @@ from flows.parameters import (
     ClusterResources,
     Overrides,
     Preset,
+    WithoutDefaults,
     as_site,
     failing_in_one_sentence,
 )
@@ -87,7 +88,7 @@ def nightly(
     command_line: ClusterResources = NO_REQUEST,
     keep_runs: PositiveInt = 3,
     settle_s: NonNegativeFloat = 60.0,
-    config: FormConfig,
+    config: Annotated[CanConfig, WithoutDefaults(CanConfig.preset_package)],
 ) -> State[Any]:
     """Retrain on what came in since the last completed night, and put the new model into service if it is better.
 

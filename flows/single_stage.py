@@ -24,11 +24,11 @@ from kdgat.base.configuration import numbers_of, validate_config
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import request_of_directory
+from kdgat.cluster.expectation import Job, request_of_job
 from kdgat.cluster.history import AttemptRecord, finished_outcome
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
-from kdgat.cluster.usage import usage_path
+from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_progress
 from kdgat.stage.directory import RunDirectory
@@ -83,7 +83,8 @@ def run_single_stage(
             requests = _requests(directory)
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
         if history is not None:
-            made = request_of_directory(directory, history, requests, site, command_line, like_stage=like_stage)
+            job, usages = Job.in_directory(directory, history), read_usages(history.parent)
+            made = request_of_job(job, usages, requests, site, command_line, like_stage=like_stage)
             resources = made.resources
             for sentence in made.changes:
                 log(f"{directory.path.name} {sentence}")

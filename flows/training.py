@@ -4,12 +4,13 @@ A family whose runs are started from the Prefect UI has a flow of its own, becau
 type of the configuration. A family without one is trained by this flow.
 """
 
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final, Unpack
+from typing import Annotated, Any, Final, Unpack
 
-from prefect import flow
+from prefect import Flow, flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
@@ -22,7 +23,9 @@ from flows.parameters import (
     AbsolutePath,
     ClusterResources,
     Overrides,
+    Preset,
     StageExecution,
+    WithoutDefaults,
     as_site,
     check_output,
     failing_in_one_sentence,
@@ -38,6 +41,7 @@ from kdgat.run.directory import OutputDirectory
 from kdgat.run.end import RunEnd
 
 FLOW_NAME: Final = "train"
+USUAL_OVERRIDES: Final = "`training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`"
 
 
 @flow(
@@ -75,6 +79,48 @@ def train(
     found = find_family(family)
     typed = found.config.from_data(config)
     return train_family(found, typed, preset, overrides, out, site, parallel_stages, pool, command_line)
+
+
+def training_flow(
+    family: Family, config: RunConfig | None = None, *, overrides: str = USUAL_OVERRIDES
+) -> Callable[[Callable[[], None]], Flow[..., State[Any]]]:
+    """Make the flow `train` of one family out of a function that gives its name and the first line of its description.
+
+    Its form in the Prefect UI has the family's presets and every key of the configuration.
+
+    Args:
+        family: of the models.
+        config: default of the configuration; without one, it is required.
+        overrides: which ones the form shows as examples.
+    """
+    own: dict[str, Any] = {
+        "preset": Preset | None,
+        "config": Annotated[family.config, WithoutDefaults(family.config.preset_package)],
+    }
+    of_all = inspect.signature(train.fn).parameters.values()
+    parameters = [one.replace(annotation=own.get(one.name, one.annotation)) for one in of_all if one.name != "family"]
+    if config is not None:
+        parameters[-1] = parameters[-1].replace(default=config)
+    _, _, described = (inspect.getdoc(train.fn) or "").partition("Args:\n")
+    _, _, arguments = described.replace(USUAL_OVERRIDES, overrides).partition("\n")  # the first one is the family
+    if config is None:
+        arguments = f"{arguments.removesuffix('.')}; at least which data."
+
+    def make(named: Callable[[], None]) -> Flow[..., State[Any]]:
+        def run(**given: Any) -> State[Any]:
+            return train_family(family, **given)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__name__, run.__qualname__, run.__module__ = named.__name__, named.__qualname__, named.__module__
+        run.__doc__ = f"{named.__doc__}\n\nArgs:\n{arguments}"
+        return flow(
+            name=named.__name__.replace("_", "-"),
+            flow_run_name=training_name,
+            task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+            persist_result=False,
+        )(run)
+
+    return make
 
 
 @failing_in_one_sentence

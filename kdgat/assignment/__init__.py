@@ -4,11 +4,10 @@ In: costs [n, m] (arrays, lists, files), a mask of forbidden pairs, perhaps dual
 rows and columns of the matching, its cost, and duals u [n], v [m] that prove it optimal. A good start makes a solve
 quicker, a bad one costs two passes over the matrix, none makes it wrong.
 
-Limits: costs are float64, whole numbers beyond 2**53 are rounded to it. All rows are matched, or all columns where these
-are fewer; if that is impossible, InfeasibleError names the lines that compete, unless rows may be left unmatched at a
-price (`unmatched_cost`).
-`solve_points` and `solve_blocks` need no matrix in memory; all else holds it once. The first call on a machine waits
-some seconds for numba's compiler.
+Limits: costs are float64, and whole numbers beyond 2**53 are rounded to it. All rows are matched, or all columns where
+these are fewer; if that is impossible, InfeasibleError names the lines that compete, unless rows may be left unmatched
+at a price (`unmatched_cost`). `solve_points` and `solve_blocks` need no matrix in memory; all else holds it once. The
+first call on a machine waits some seconds for numba's compiler.
 
 >>> from kdgat.assignment import linear_sum_assignment, solve
 >>> cost = [[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]

@@ -177,26 +177,17 @@ class CanFamily(Family):
 
     def evaluate(self, request: ScoringRequest, progress: Callable[[str, int, int], None]) -> Results:
         """Score all recordings that the run was not trained on, as `evaluate_run` does."""
-        check_evaluated(request.run, request.data_root, request.dataset, request.catalog)
+        check_evaluated(request)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
-        return evaluate_run(
-            request.run,
-            request.data_root,
-            request.dataset,
-            catalog=request.catalog,
-            calibration=request.calibration,
-            progress=progress,
-        )
+        return evaluate_run(**vars(request), progress=progress)
 
     def make_evaluation(self, request: ScoringRequest) -> RunDirectory:
         """Make the run directory of a stage that does the same."""
-        check_evaluated(request.run, request.data_root, request.dataset, request.catalog)
+        check_evaluated(request)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 
-        return make_evaluation(
-            request.run, request.data_root, request.dataset, request.catalog, calibration=request.calibration
-        )
+        return make_evaluation(request)
 
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""

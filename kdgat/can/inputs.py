@@ -19,6 +19,7 @@ from kdgat.canbus.catalog import (
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.logs import check_head
 from kdgat.canbus.summary import DUPLICATE_ROLE
+from kdgat.family.protocol import ScoringRequest
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
@@ -91,7 +92,7 @@ def check_recordings(config: CanConfig) -> None:
         )
 
 
-def check_evaluated(run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> None:
+def check_evaluated(request: ScoringRequest) -> None:
     """Look at a run and at the beginning of the recordings that it is to score, before anything heavy is loaded.
 
     Raises:
@@ -100,12 +101,14 @@ def check_evaluated(run: Path, data_root: Path, dataset: str | None, catalog: Pa
     """
     from kdgat.can.evaluation.finished_run import FinishedCanRun
 
-    output = OutputDirectory(run)
+    output = OutputDirectory(request.run)
     if (index := output.read_index()).family != FAMILY:
-        raise RunError(f"{run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
+        raise RunError(f"{request.run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
     finished = FinishedCanRun(output)
-    entry = find_entry(finished.dataset if dataset is None else dataset, data_root, catalog or finished.catalog)
-    for place in discover_recordings(entry.folder_in(data_root), finished.left_out(data_root)):
+    dataset = finished.dataset if request.dataset is None else request.dataset
+    entry = find_entry(dataset, request.data_root, request.catalog or finished.catalog)
+    folder = entry.folder_in(request.data_root)
+    for place in discover_recordings(folder, finished.left_out(request.data_root)):
         check_head(place.path)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import ConfigOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.family.protocol import Family
@@ -16,20 +17,15 @@ INDENT: Final = "  "
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group, whose `show` has one command per family."""
-    app, show = typer.Typer(no_args_is_help=True), typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def config() -> None:
-        """Show the configuration of a run, and where each value comes from."""
-
-    @show.callback()
-    def shown() -> None:
-        """Print a configuration as YAML that --config takes; behind each value stands where it comes from."""
-
-    for name, family in families.items():
-        text = f"Print what a run of {family.title} would be configured by, with the origin of each value."
-        show.command(name, help=text)(options.family_command(show_command(family), family.options, is_plan=True))
-    app.add_typer(show, name="show")
+    app = typer.Typer(no_args_is_help=True)
+    show = options.family_commands(
+        families,
+        show_command,
+        lambda one: f"Print what a run of {one.title} would be configured by, with the origin of each value.",
+        is_plan=True,
+    )
+    text = "Print a configuration as YAML that --config takes; behind each value stands where it comes from."
+    app.add_typer(show, name="show", help=text)
     return app
 
 
@@ -37,27 +33,25 @@ def show_command(family: "Family") -> Any:
     """Return the command that shows the configuration of one family."""
 
     def command(
-        preset: options.Preset = None,
-        config_file: options.ConfigFile = None,
-        seeds: options.Seeds = None,
-        override: options.Overrides = None,
         *,
+        configured: ConfigOptions,
         given: dict[str, Any],
     ) -> None:
         from kdgat.base.configuration import load_preset
         from kdgat.family.summary import flattened
 
-        config = options.family_config(family, preset, given, seeds, override, config_file, is_plan=True)
+        config = configured.build(family, given, is_plan=True)
         layers = {f"preset {config.preset}": list(flattened(load_preset(config.preset_package, str(config.preset))))}
-        if config_file is not None:
-            layers[str(config_file)] = list(flattened(options.read_config(family, config_file)))
+        if configured.config_file is not None:
+            file = configured.config_file
+            layers[str(file)] = list(flattened(options.read_config(family, file)))
         layers["option"] = [option.key for option in family.options if option.name in given]
-        layers["option"] += ["seeds"] if seeds else []
-        layers["option"] += ["preset"] if preset else []
-        layers["-O"] = [one.partition("=")[0].strip() for one in override or ()]
+        layers["option"] += ["seeds"] if configured.seeds else []
+        layers["option"] += ["preset"] if configured.preset else []
+        layers["-O"] = [one.partition("=")[0].strip() for one in configured.override or ()]
         typer.echo("\n".join(described(config.model_dump(mode="json"), layers)))
 
-    return command
+    return spread(command)
 
 
 def described(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]]) -> Iterator[str]:

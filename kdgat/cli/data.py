@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from kdgat.cli import options
+
 if TYPE_CHECKING:
     from kdgat.canbus.inspection import RecordingInspection
     from kdgat.trees.reading.inspection import TreeInspection
@@ -25,8 +27,6 @@ PLAIN_WIDTH = 1000
 """Columns of a table that goes into a file or a pipe: wide enough that nothing is cut or wrapped."""
 
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds one folder per dataset.")]
-Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Channel = Annotated[
     str | None, typer.Option("--channel", help="Interface or number to take of a log that holds several channels.")
 ]
@@ -38,8 +38,8 @@ def list_datasets(
     data_root: Annotated[
         Path | None, typer.Option("--data-root", help="Folder that holds one folder per dataset (default: data).")
     ] = None,
-    catalog: Catalog = None,
-    as_json: AsJson = False,
+    catalog: options.Catalog = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
     from kdgat.canbus.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
@@ -106,13 +106,13 @@ def inspect_recordings(
     ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset under --data-root.")] = None,
     data_root: DataRoot = Path("data"),
-    catalog: Catalog = None,
+    catalog: options.Catalog = None,
     labels: Annotated[Path | None, typer.Option("--labels", help="Trees: table of labels (PATH/labels.csv).")] = None,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Trees: draw the first 24 as .html, .svg or .png.")
     ] = None,
     channel: Channel = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Show size, ids, attacks, backward time steps, bad rows and copies. Exit status 1 if a recording is unusable.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from kdgat.base.errors import UserError
+from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
 from kdgat.run.table import counted
 
@@ -43,10 +44,7 @@ def detect(
     seed: Annotated[
         int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
     ] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
-    ] = None,
+    registry: options.IdRegistry = None,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
     ] = None,

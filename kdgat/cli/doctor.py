@@ -296,14 +296,10 @@ def _ask(*command: str) -> str:
 
 def _print(checks: list[Check]) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, plain_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("what", overflow="fold")
-    table.add_column("", no_wrap=True)
-    table.add_column("found, and what to do", overflow="fold")
+    table = plain_table(("what", "", "found, and what to do"), whole=("",))
     for check in checks:
         text = escape(check.found)
         if check.fix:

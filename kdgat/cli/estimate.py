@@ -26,7 +26,6 @@ GIB_MIB: Final = 1024
 FLAGS: Final = ("--json", "--compare", "--calibrate")  # of this command alone
 NUMBERS: Final = ("graphs", "walltime", "expected", "memory", "GPU memory", "jobs")  # columns
 
-Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="This stage alone.")]
 HistoryOut = Annotated[
     Path | None, typer.Option("--out", help="Output directory of the run: its inputs, and history beside it.")
 ]
@@ -35,22 +34,16 @@ Calibrate = Annotated[
     bool, typer.Option("--calibrate", help="Train --stage for some seconds here (inputs in --out) and go by that.")
 ]
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training, for --calibrate.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def estimate() -> None:
-        """Print what the jobs of stages take, and where each number comes from."""
-
-    for name, family in families.items():
-        text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
-        command = options.family_command(estimate_command(family), family.options, is_plan=True)
-        app.command(name, help=text)(command)
-    return app
+    return options.family_commands(
+        families,
+        estimate_command,
+        lambda one: f"Estimate walltime, memory and jobs of {one.title}; `kdgat train` asks for the same.",
+        is_plan=True,
+    )
 
 
 def estimate_command(family: "Family") -> Any:
@@ -58,7 +51,7 @@ def estimate_command(family: "Family") -> Any:
 
     def command(
         context: typer.Context,
-        stage: Stage = None,
+        stage: options.OfStage = None,
         preset: options.FullPreset = None,
         config_file: options.ConfigFile = None,
         override: options.Overrides = None,
@@ -66,7 +59,7 @@ def estimate_command(family: "Family") -> Any:
         compare: Compare = False,
         calibrate: Calibrate = False,
         seconds: Seconds = 20.0,
-        as_json: AsJson = False,
+        as_json: options.AsJson = False,
         *,
         jobs_at: JobOptions,
         given: dict[str, Any],
@@ -348,14 +341,9 @@ def _describe_size(found: Mapping[str, Any]) -> str:
 
 
 def _table(*headings: str) -> "Table":
-    from rich.table import Table
+    from kdgat.cli.tables import plain_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(
-            heading, justify="right" if heading in NUMBERS else "left", no_wrap=heading != "from", overflow="fold"
-        )
-    return table
+    return plain_table(headings, right=NUMBERS, whole=set(headings) - {"from"})
 
 
 def _expected(stage: Mapping[str, Any]) -> tuple[str, str]:

@@ -32,11 +32,6 @@ def application(families: "Mapping[str, Family]") -> typer.Typer:
     from kdgat.family.protocol import Detects
 
     app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def evaluate() -> None:
-        """Score recordings with the detectors of a finished run."""
-
     for name, family in families.items():
         if isinstance(family, Detects):
             app.command(name)(evaluate_command(family, family))

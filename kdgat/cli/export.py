@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kdgat.base.errors import UserError
+from kdgat.cli import options
 from kdgat.cli.detect import require_runtime
 
 app = typer.Typer()
@@ -22,10 +23,7 @@ def export(
     ] = "onnx",
     model: Annotated[str, typer.Option("--model", help="Which attention network.")] = "distill_gat",
     seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
-    registry: Annotated[
-        Path | None,
-        typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
-    ] = None,
+    registry: options.IdRegistry = None,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for one vehicle.")
     ] = None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.base.errors import UserError
+from kdgat.cli import options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,7 +30,6 @@ RegistryPath = Annotated[
         "--registry", metavar="DIR", help=f"Its directory (default: ${REGISTRY_VARIABLE}, then that of `make deploy`)."
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 ModelId = Annotated[str, typer.Argument(metavar="ID", help="As in `kdgat model list`.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 Hold = Annotated[bool, typer.Option("--hold", help="Keep it there: nights train and report, and replace nothing.")]
@@ -43,7 +43,7 @@ def model() -> None:
 
 
 @app.command("list")
-def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_json: AsJson = False) -> None:
+def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_json: options.AsJson = False) -> None:
     """List all models, newest last, with their mean F1, the test set it was measured on, and whether they serve."""
     from kdgat.cli.model_scores import test_set_names
     from kdgat.cli.tables import fitting, output_console
@@ -94,9 +94,9 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
 
 
 @app.command()
-def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = False) -> None:
+def show(model_id: ModelId, registry: RegistryPath = None, as_json: options.AsJson = False) -> None:
     """Check a model's files, and show its scores, where it comes from, when it served, and why it did not."""
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, plain_table
 
     found = _open(registry)
     index, entry = found.read(), found.entry(model_id)
@@ -114,7 +114,7 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
         _print_json({**content, **more})
         return
     console = output_console()
-    facts = _table("", "")
+    facts = plain_table(("name", "value"), whole=("name",))
     facts.show_header = False
     for name, value in _facts(entry, path, in_service, hold).items():
         _add_row(facts, name, value)
@@ -138,7 +138,7 @@ def compare(
         str | None, typer.Option("--dataset", help="Whose recordings, with --data-root (default: the models').")
     ] = None,
     catalog: Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your datasets.")] = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compare two models in the scenarios that both were measured on with the same recordings.
 
@@ -168,7 +168,7 @@ def promote(
     registry: RegistryPath = None,
     reason: Reason = "by hand",
     hold: Hold = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Check a model's files and put it into service; with --hold, also the one that is there already.
 
@@ -184,7 +184,7 @@ def rollback(
     dataset: Dataset = None,
     reason: Reason = "by hand",
     hold: Hold = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Put the model back into service that was in service before the present one.
 
@@ -200,7 +200,7 @@ def release(
     registry: RegistryPath = None,
     dataset: Dataset = None,
     reason: Reason = "by hand",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Let nights replace the model that was held by --hold."""
     found = _open(registry)
@@ -319,7 +319,9 @@ def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
 
 
 def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
-    table = _table("decided", "result", "reasons", whole=(0, 1))
+    from kdgat.cli.tables import plain_table
+
+    table = plain_table(("decided", "result", "reasons"), whole=("decided", "result"))
     for decision in decisions:
         result = "into service" if decision.accepted else "not into service"
         # Below each other: beside each other an id would leave no room for reasons.
@@ -330,7 +332,9 @@ def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
 
 
 def _history_table(changes: "list[ServiceChange]", model_id: str) -> "Table":
-    table = _table("when", "what", "by", "why")
+    from kdgat.cli.tables import plain_table
+
+    table = plain_table(("when", "what", "by", "why"), whole=("when",))
     for change in changes:
         what = f"into service, before: {change.previous or 'none'}"
         if change.model != model_id:
@@ -340,16 +344,6 @@ def _history_table(changes: "list[ServiceChange]", model_id: str) -> "Table":
         elif change.kind == "release":
             what = "nights may replace it"
         _add_row(table, change.when, f"{change.kind}: {what}", change.by, change.reason)
-    return table
-
-
-def _table(*headings: str, whole: tuple[int, ...] = (0,)) -> "Table":
-    """Return an empty table; in the columns `whole` stand names, dates and ids, which are not broken."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", no_wrap=place in whole)
     return table
 
 

@@ -47,7 +47,6 @@ Inbox = Annotated[
         "--inbox", help=f"Folder of new recordings; one that is named must be there {DEFAULT.format('inbox/DATASET')}"
     ),
 ]
-Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 HoldOut = Annotated[
     list[str] | None, typer.Option("--hold-out", help="Vehicle or word in recording names: tested on, never trained.")
 ]
@@ -77,7 +76,7 @@ def night(
     inbox: Inbox = None,
     registry: RegistryPath = None,
     out: Out = None,
-    catalog: Catalog = None,
+    catalog: options.Catalog = None,
     hold_out: HoldOut = None,
     start_from: Start = "current",
     retrain: Retrain = "new",

@@ -39,6 +39,12 @@ Pool = Annotated[
     int, typer.Option("--pool", min=0, metavar="N", help="Workers that make the parts of preparations side by side.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+OfFamily = Annotated[str | None, typer.Option("--family", metavar="NAME", help="This family alone.")]
+OfStage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="This stage alone.")]
+IdRegistry = Annotated[
+    Path | None, typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY).")
+]
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
 Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 
@@ -61,6 +67,21 @@ OnLostFlow = Annotated[
 Detach = Annotated[
     bool, typer.Option("--detach", help="Watch the run in a small job of its own that outlives this terminal.")
 ]
+
+
+def family_commands(
+    families: "Mapping[str, Family]",
+    make: "Callable[[Family], Callable[..., None]]",
+    help_of: "Callable[[Family], str]",
+    *,
+    is_plan: bool = False,
+) -> typer.Typer:
+    """Return a group with one command per family: what `make` returns, with the family's options and help."""
+    group = typer.Typer(no_args_is_help=True)
+    for name, family in families.items():
+        command = family_command(make(family), family.options, is_plan=is_plan)
+        group.command(name, help=help_of(family))(command)
+    return group
 
 
 def family_command(

@@ -33,17 +33,14 @@ Diagram = Annotated[bool, typer.Option("--diagram", help="Print the stages as a 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def plan() -> None:
-        """Print the stages a training run consists of, without running them."""
-
-    for name, family in families.items():
-        text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
-        command = options.family_command(plan_command(family), family.options, is_plan=True)
-        app.command(name, help=text)(command)
-    return app
+    return options.family_commands(
+        families,
+        plan_command,
+        lambda one: (
+            f"List the stages of a run of {one.title}: what each needs, its job (--site), how far it is (--out)."
+        ),
+        is_plan=True,
+    )
 
 
 def plan_command(family: "Family") -> Any:
@@ -187,14 +184,9 @@ def states_in(out: Path | None) -> dict[str, str]:
 
 
 def _table(headings: Sequence[str]) -> "Table":
-    from rich.table import Table
+    from kdgat.cli.tables import plain_table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(
-            heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs", overflow="fold"
-        )
-    return table
+    return plain_table(headings, right=set(headings) - set(TEXTS), whole=set(headings) - {"needs"})
 
 
 def job_cells(resources: "Resources") -> list[str]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.base.errors import UserError
+from kdgat.cli import options
 
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
@@ -20,7 +21,6 @@ app = typer.Typer(no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-OfFamily = Annotated[str | None, typer.Option("--family", metavar="NAME", help="This family alone.")]
 
 
 @app.callback()
@@ -29,7 +29,7 @@ def runs() -> None:
 
 
 @app.command("list")
-def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: AsJson = False) -> None:
+def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last, with their first score."""
     from kdgat.run.table import Table, counted
 
@@ -170,7 +170,7 @@ def compare(
 @app.command()
 def best(
     folder: Folder = Path("runs"),
-    family: OfFamily = None,
+    family: options.OfFamily = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the best run's path and nothing else.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -19,14 +19,11 @@ def list_sites(
     ] = False,
 ) -> None:
     """List the sites that --site takes, with their scheduler, partitions and limits."""
-    from rich.table import Table
-
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, plain_table
     from kdgat.cluster.site import SiteError, find_sites, is_for_users, read_site
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("site", "scheduler", "partitions", "limits", "file"):
-        table.add_column(heading, no_wrap=heading != "limits", overflow="fold")
+    whole = ("site", "scheduler", "partitions", "file")
+    table = plain_table((*whole[:3], "limits", "file"), whole=whole)
     for name, path in sorted(find_sites().items()):
         if not (show_all or is_for_users(name)):
             continue
@@ -39,8 +36,7 @@ def list_sites(
         limits = found.limits.model_dump(exclude_none=True)
         listed = ", ".join(f"{key} {value}" for key, value in limits.items() if key != "jobs")
         table.add_row(name, found.scheduler, ", ".join(partitions), listed, str(path))
-    console = output_console()
-    console.print(table)
+    output_console().print(table)
 
 
 @app.command()

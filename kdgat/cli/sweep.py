@@ -54,20 +54,15 @@ class _Request:
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def sweep() -> None:
-        """Train configurations that differ in a few keys, and say which validates best."""
-
-    for name, family in families.items():
-        text = (
-            f"Try configurations of {family.title}: every combination of --grid, and draws of --random.\n\n"
-            "Trials are compared by validation, never by a test. Stages that trials have in common are made once. The "
-            "same command again goes on where it stopped, and adds trials if there are more."
-        )
-        app.command(name, help=text)(options.family_command(sweep_command(family), family.options))
-    return app
+    more = (
+        "Trials are compared by validation, never by a test. Stages that trials have in common are made once. The "
+        "same command again goes on where it stopped, and adds trials if there are more."
+    )
+    return options.family_commands(
+        families,
+        sweep_command,
+        lambda one: f"Try configurations of {one.title}: every combination of --grid, and draws of --random.\n\n{more}",
+    )
 
 
 def sweep_command(family: "Family") -> Any:

@@ -2,9 +2,9 @@
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.markup import escape
@@ -93,6 +93,15 @@ def _broken(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(line.rstrip() for line in lines)
+
+
+def plain_table(headings: Iterable[str], *, right: Container[str] = (), whole: Container[str] = ()) -> Table:
+    """Return an empty table without lines; columns in `right` hold numbers, and those in `whole` are not broken."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        side: Literal["left", "right"] = "right" if heading in right else "left"
+        table.add_column(heading, justify=side, no_wrap=heading in whole, overflow="fold")
+    return table
 
 
 def attempts_table(rows: list[dict[str, str]]) -> Table:

@@ -17,16 +17,7 @@ if TYPE_CHECKING:
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    app = typer.Typer(no_args_is_help=True)
-
-    @app.callback()
-    def train() -> None:
-        """Train, calibrate and evaluate a family of models end to end."""
-
-    for name, family in families.items():
-        command = options.family_command(train_command(family), family.options)
-        app.command(name, help=family.training_help)(command)
-    return app
+    return options.family_commands(families, train_command, lambda one: one.training_help)
 
 
 def train_command(family: "Family") -> Any:

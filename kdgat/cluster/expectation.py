@@ -15,7 +15,7 @@ from kdgat.cluster.estimate import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth, similar
-from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, planned_epochs, read_usages, run_name
+from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, planned_epochs, run_name
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.work import Work
 
@@ -47,6 +47,18 @@ class Job:
     def of(cls, family: str, stage: str, config: Mapping[str, Any], size: Size, run: str = "") -> Job:
         """Describe a job of a stage with this configuration."""
         return cls(family, stage, config_digest(config), size, run, planned_epochs(config))
+
+    @classmethod
+    def in_directory(cls, directory: RunDirectory, history: Path) -> Job:
+        """Describe the job of a stage by its spec and what it reads; RunDirectoryError without a valid spec.
+
+        `history` is the file of its run.
+        """
+        spec = directory.read_spec()
+        work = Work()
+        paths = {source.resolve(directory.path) for source in spec.inputs.values()}
+        work.count_inputs(path for path in paths if path.is_file())
+        return cls.of(spec.family, spec.stage, spec.config, work.size, run_name(history, directory))
 
 
 @dataclass(frozen=True)
@@ -166,36 +178,6 @@ def request_of_job(
     is_adaptive = wanted_resources(stage, requests, site, command_line).adaptive is True
     resources, changes = adapt(asked, expected, command_line, site.limits, is_adaptive=is_adaptive)
     return JobRequest(resources, asked, expected, changes)
-
-
-def request_of_directory(
-    directory: RunDirectory,
-    history: Path,
-    requests: Mapping[str, ResourceRequest],
-    site: Site,
-    command_line: ResourceRequest,
-    *,
-    assumed: Expectation = NOTHING,
-    like_stage: str | None = None,
-) -> JobRequest:
-    """Decide what the job of a stage asks for whose directory, with its spec, is there.
-
-    Args:
-        directory: of the stage: what it reads is in its spec.
-        history: file of the run; those beside it are read, too.
-        requests, site, command_line, assumed, like_stage: as of `request_of_job`.
-
-    Raises:
-        RunDirectoryError: if there is no valid spec.
-        UserError: as `request_of_job`.
-    """
-    spec = directory.read_spec()
-    work = Work()
-    paths = {source.resolve(directory.path) for source in spec.inputs.values()}
-    work.count_inputs(path for path in paths if path.is_file())
-    job = Job.of(spec.family, spec.stage, spec.config, work.size, run_name(history, directory))
-    usages = read_usages(history.parent)
-    return request_of_job(job, usages, requests, site, command_line, assumed=assumed, like_stage=like_stage)
 
 
 def adapt(

@@ -203,21 +203,13 @@ class Family(Protocol):
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """Say what a finished run is used on.
+    """Which data are scored, and by which run."""
 
-    Attributes:
-        run: its output directory.
-        data_root: folder of the data.
-        dataset: name of the data; None: that which the run was trained on.
-        catalog: file with entries of one's own.
-        calibration: file that sets the detector's threshold for the data's source.
-    """
-
-    run: Path
-    data_root: Path
-    dataset: str | None = None
-    catalog: Path | None = None
-    calibration: Path | None = None
+    run: Path  # its output directory
+    data_root: Path  # holds the dataset's folder
+    dataset: str | None = None  # by default the run's own
+    catalog: Path | None = None  # of datasets of one's own; by default the run's
+    calibration: Path | None = None  # sets the detector's threshold for the data's source
 
 
 @runtime_checkable
@@ -225,7 +217,7 @@ class Detects(Protocol):
     """A family whose finished runs can be used on data of other people: `kdgat evaluate FAMILY`."""
 
     def evaluate(self, request: ScoringRequest, progress: Callable[[str, int, int], None]) -> RunResults:
-        """Score data in this process; `progress` is told what is done, how much, of how much."""
+        """Score data in this process; `progress` receives what is done, how much, of how much."""
         ...
 
     def make_evaluation(self, request: ScoringRequest) -> RunDirectory:

@@ -10,6 +10,7 @@ from kdgat.can.inputs import check_evaluated, check_recordings, recording_inputs
 from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.simulation import write_dataset
+from kdgat.family.protocol import ScoringRequest
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex
 from tests.canbus.recording_files import random_messages, write_text
 
@@ -95,9 +96,9 @@ def test_a_dataset_that_nothing_can_be_trained_on_is_refused_before_anything_sta
 
 def test_what_cannot_be_evaluated_is_refused_before_anything_heavy_is_loaded(cars: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not the output of a training run"):
-        check_evaluated(tmp_path / "none", tmp_path, None, None)
+        check_evaluated(ScoringRequest(tmp_path / "none", tmp_path))
     output = OutputDirectory(tmp_path / "run")
     output.path.mkdir()
     output.write_index(RunIndex(family="lap", config={}, stages=[]))
     with pytest.raises(RunError, match="is a run of family 'lap': name one of `kdgat train can`"):
-        check_evaluated(output.path, tmp_path, None, None)
+        check_evaluated(ScoringRequest(output.path, tmp_path))

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.cluster.expectation import Expectation, Job, adapt, expect, request_of_directory, request_of_job
+from kdgat.cluster.expectation import Expectation, Job, adapt, expect, request_of_job
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate
-from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, usage_path
+from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, read_usages, usage_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -114,7 +114,7 @@ def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory
         path = usage_path(site, tmp_path / "runs" / str(number))
         append_usage(path, usage(f"{number}/normal", config=config_digest(spec.config)))
     history = usage_path(site, tmp_path / "runs" / "new")
-    made = request_of_directory(directory, history, {}, site, NOTHING)
+    made = request_of_job(Job.in_directory(directory, history), read_usages(history.parent), {}, site, NOTHING)
     assert (made.resources.walltime_s, made.resources.memory_mib) == (11_700, memory_mib)
     assert made.num_jobs == 1
     assert all("4 runs" in sentence for sentence in made.changes)

@@ -24,6 +24,7 @@ from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
+from kdgat.family.protocol import ScoringRequest
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
@@ -40,7 +41,7 @@ WINDOWS_AT_ONCE: Final = 128  # that are built before they are scored: whole bat
 
 
 def evaluate_run(
-    run_directory: Path | str,
+    run: Path | str,
     data_root: Path | str,
     dataset: str | None = None,
     *,
@@ -56,7 +57,7 @@ def evaluate_run(
     Those that a model was trained on from whose weights the run started are left out too.
 
     Args:
-        run_directory: output directory of `kdgat train can`.
+        run: output directory of `kdgat train can`.
         data_root: folder that holds the dataset's folder, in one of the known layouts.
         dataset: name of the folder or catalog entry; by default the one the run was trained on.
         catalog: YAML file with entries of one's own.
@@ -75,18 +76,18 @@ def evaluate_run(
     # Reading recordings needs polars and numba, which scoring stores does not.
     from kdgat.canbus.catalog import find_entry
 
-    run = FinishedCanRun(OutputDirectory(run_directory))
-    dataset, catalog = dataset or run.dataset, catalog or run.catalog
-    entry, leave_out = find_entry(dataset, data_root, catalog), run.left_out(data_root)
+    finished = FinishedCanRun(OutputDirectory(run))
+    dataset, catalog = dataset or finished.dataset, catalog or finished.catalog
+    entry, leave_out = find_entry(dataset, data_root, catalog), finished.left_out(data_root)
     if processes is None:  # before anything is read, so that the others start meanwhile
-        processes = worthwhile_processes(_guessed_windows(run, entry.folder_in(data_root), leave_out))
-    with _scorer(run, processes, work) as scorer:
-        lineage = lineage_of(run.output.path) if lineage is None else lineage
+        processes = worthwhile_processes(_guessed_windows(finished, entry.folder_in(data_root), leave_out))
+    with _scorer(finished, processes, work) as scorer:
+        lineage = lineage_of(finished.output.path) if lineage is None else lineage
         vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
-        files, notes = _unseen(run, entry, data_root, leave_out, lineage, vehicle)
+        files, notes = _unseen(finished, entry, data_root, leave_out, lineage, vehicle)
         if vehicle is not None:
             notes.append(f"threshold of the calibration {calibration}")
-        return _score(scorer, run, files, dataset, notes=notes, calibration=vehicle, progress=progress)
+        return _score(scorer, finished, files, dataset, notes=notes, calibration=vehicle, progress=progress)
 
 
 def _guessed_windows(run: FinishedCanRun, folder: Path, leave_out: Sequence[str]) -> int:
@@ -277,15 +278,7 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})
 
 
-def make_evaluation(
-    run_directory: Path,
-    data_root: Path,
-    dataset: str | None,
-    catalog: Path | None = None,
-    *,
-    calibration: Path | None = None,
-    below: Path | None = None,
-) -> RunDirectory:
+def make_evaluation(request: ScoringRequest, *, below: Path | None = None) -> RunDirectory:
     """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
 
     It lies below `below`, by default below `evaluations` of the run.
@@ -296,20 +289,13 @@ def make_evaluation(
     """
     from kdgat.canbus.catalog import find_entry
 
-    run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
+    run = FinishedCanRun(OutputDirectory(request.run.absolute()))
     lineage = lineage_of(run.output.path)
-    config = RecordingsStageConfig(
-        run=str(run.output.path),
-        data_root=str(data_root.absolute()),
-        dataset=dataset,
-        catalog=None if catalog is None else str(catalog.absolute()),
-        also_trained=lineage.trained,
-        notes=lineage.notes,
-        calibration=None if calibration is None else str(calibration.absolute()),
-    )
-    found = catalog or run.catalog
-    recordings = find_entry(run.dataset if dataset is None else dataset, data_root, found).folder_in(data_root)
-    reads = [run.output.path, recordings, *(path for path in (found, calibration) if path is not None)]
+    given = {name: str(value.absolute()) if isinstance(value, Path) else value for name, value in vars(request).items()}
+    config = RecordingsStageConfig(**given, also_trained=lineage.trained, notes=lineage.notes)
+    dataset, catalog = request.dataset or run.dataset, request.catalog or run.catalog
+    recordings = find_entry(dataset, request.data_root, catalog).folder_in(request.data_root)
+    reads = [run.output.path, recordings, *(path for path in (catalog, request.calibration) if path is not None)]
     spec = StageSpec(
         family=run.index.family,
         stage=SCORE_RECORDINGS,
@@ -319,7 +305,7 @@ def make_evaluation(
         code_version=KINDS[SCORE_RECORDINGS].code_version,
     )
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    name = f"{dataset or run.dataset}-{moment}"
+    name = f"{dataset}-{moment}"
     return RunDirectory((below or run.output.evaluations_path) / name).create(spec)
 
 

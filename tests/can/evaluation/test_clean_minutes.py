@@ -16,6 +16,7 @@ from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
+from kdgat.family.protocol import ScoringRequest
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
@@ -131,7 +132,9 @@ def test_an_evaluation_uses_the_calibration_and_says_so(
     assert set(results.scenarios["drives"].recordings) == {"drives/dos"}
     plain = evaluate_run(trained_run.path, tmp_path / "data")
     assert (results.scenarios["drives"].recall or 0.0) >= (plain.scenarios["drives"].recall or 0.0)
-    job = make_evaluation(trained_run.path, tmp_path / "data", None, calibration=path, below=tmp_path / "jobs")
+    job = make_evaluation(
+        ScoringRequest(trained_run.path, tmp_path / "data", calibration=path), below=tmp_path / "jobs"
+    )
     assert isinstance(run_stage(job, quiet=True), Finished)
     found = json.loads((job.path / "results.json").read_text())
     assert found["detector"]["operating_point"]["threshold"] == -3.0

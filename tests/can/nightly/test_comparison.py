@@ -17,6 +17,7 @@ from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
 from kdgat.canbus import read_recording
 from kdgat.canbus.features import FEATURE_VERSION
+from kdgat.family.protocol import ScoringRequest
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
@@ -191,7 +192,7 @@ def test_what_the_weights_have_seen_before_is_no_test(
     both = compare_runs({"a": plain.path, "b": wide.path}, data_root, "synthetic")
     scored = {f"{row.scenario}/{row.name}" for row in results.data.recordings if row.scenario.startswith("test")}
     assert scored == set(both.recordings)
-    job = make_evaluation(second, data_root, None, below=tmp_path / "jobs")
+    job = make_evaluation(ScoringRequest(second, data_root), below=tmp_path / "jobs")
     entry = second / ENTRY_FILE
     content = entry.read_bytes()
     entry.write_text("{}")
