@@ -22,8 +22,6 @@ from kdgat.stage.outcome import Failed, FailureKind, Finished
 # A node that is broken has been mended or drained by then; one that was cut off for a moment is not lost for weeks.
 EXCLUDED_FOR_S: Final = 86_400.0
 OPEN: Final = ""  # the end of an attempt that has none yet
-# A node that is broken has been mended or drained by then; one that was cut off for a moment is not lost for weeks.
-EXCLUDED_FOR_S: Final = 86_400.0
 
 
 class AttemptRecord(BaseModel):
