@@ -16,9 +16,8 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import GraphStore, TensorColumns, write_store
 from kdgat.graphs.plans import plan_by_graphs, plan_by_size
-from kdgat.graphs.store import GraphStore, write_store
 
 
 def seconds(action: Callable[[], object], repeats: int = 5) -> float:

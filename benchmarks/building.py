@@ -33,7 +33,7 @@ from kdgat.canbus import (
 )
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.features import FeatureState
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 TARGET_BUILT, TARGET_READ_AND_BUILT = 2e6, 1e6  # messages a second
 PLAIN_MESSAGES = 50_000

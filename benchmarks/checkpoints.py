@@ -30,11 +30,10 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
-from kdgat.graphs.batches import TensorColumns
-from kdgat.stage.directory import RunDirectory
+from kdgat.graphs import TensorColumns
+from kdgat.stage import RunDirectory
+from kdgat.training import Deadline, TrainingConfig
 from kdgat.training.allocator import keep_freed_memory
-from kdgat.training.config import TrainingConfig
-from kdgat.training.deadline import Deadline
 from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit
 

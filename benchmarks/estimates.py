@@ -18,18 +18,15 @@ from pathlib import Path
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.child import StopRequest, run_child
-from kdgat.cluster.ending import EndKind
+from kdgat.cluster import AttemptRecord, EndKind, ResourceRequest, Resources, Site, StopRequest
+from kdgat.cluster.child import run_child
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import Job, expect
-from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.resources import ResourceRequest, Resources
-from kdgat.cluster.site import Site
 from kdgat.cluster.usage import Usage, append_usage, read_usages, run_name, usage_of, usage_path
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory, Run
 from kdgat.run.local import finished_stages
-from kdgat.run.plan import Run, create_stage
-from kdgat.stage.outcome import Finished
+from kdgat.run.plan import create_stage
+from kdgat.stage import Finished
 
 SIZES = ("tiny", "small", "quick")
 STAGES = ("prepare", "autoencoder", "normal", "curriculum")

@@ -13,8 +13,9 @@ import json
 import math
 from pathlib import Path
 
+from kdgat.report import Picture, blank
 from kdgat.report.drawing import as_svg
-from kdgat.report.style import Picture, blank, series_style
+from kdgat.report.style import series_style
 
 UNITS = {"us": ("growth_time", "processor time of one, us"), "mb": ("growth_memory", "memory, MB")}
 

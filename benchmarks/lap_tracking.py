@@ -46,8 +46,8 @@ from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
 from kdgat.assignment import Assignment, Reoptimiser, solve
-from kdgat.run.interval import Interval
-from kdgat.training.threads import one_thread
+from kdgat.run import Interval
+from kdgat.training import one_thread
 
 OVERLAP = 12.0  # boxes that a box meets
 SPEED, NOISE = 0.1, 0.05  # of a frame, in sides of a box; of dispatch, in distances of points

@@ -35,8 +35,8 @@ from kdgat.lap.instances.records import label
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import METHODS, EvaluationConfig, Method
 from kdgat.lap.training.start import last_weights
-from kdgat.run.interval import Interval
-from kdgat.training.threads import one_thread
+from kdgat.run import Interval
+from kdgat.training import one_thread
 
 FIRST_SEED = 1 << 62  # beyond all that a run draws training, validation and test instances from
 MODEL = "model"

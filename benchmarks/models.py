@@ -26,8 +26,7 @@ from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.graphs import GraphColumns, TensorColumns, pointers
 from kdgat.training.allocator import keep_freed_memory
 
 NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 51, 7

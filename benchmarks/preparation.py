@@ -31,14 +31,13 @@ import numpy as np
 import yaml
 
 import kdgat
-from kdgat.base.cores import num_usable_cores
+from kdgat.base import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.graphs import GraphStore
+from kdgat.stage import RunDirectory, StageInput, StageSpec
 
 HERE = Path(__file__).resolve().parents[1]
 OF_A_RECORDING = 1_000_000

@@ -17,7 +17,7 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.canbus import make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.simulation import AttackKind
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 
 FREE = "attack-free"
 

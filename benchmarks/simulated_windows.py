@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 
 from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 
 def simulated_windows(num_graphs: int, seed: int = 0) -> GraphColumns:

@@ -19,9 +19,8 @@ import torch
 from simulated_windows import simulated_windows
 
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import GraphStore, TensorColumns, write_store
 from kdgat.graphs.plans import plan_by_graphs
-from kdgat.graphs.store import GraphStore, write_store
 
 OF_A_CHUNK = 10_000
 MOST_READ = 100_000  # graphs of an epoch: random reads of a store that does not fit the page cache measure the disk

@@ -14,8 +14,7 @@ import torch
 from simulated_windows import data_list, simulated_windows
 
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.store import GraphStore, write_store
+from kdgat.graphs import GraphStore, TensorColumns, write_store
 
 
 def seconds(action: Callable[[], object], repeats: int) -> float:

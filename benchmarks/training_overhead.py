@@ -24,8 +24,8 @@ from torch.utils.data import DataLoader
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_mean_pool
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.config import TrainingConfig
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig
 from kdgat.training.trainer import fit
 
 NUM_GRAPHS, NUM_NODES, NUM_FEATURES = 8, 10, 16

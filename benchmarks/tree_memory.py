@@ -19,16 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.text import MIB
+from kdgat.base import MIB, validate_config
 from kdgat.cluster.resources import parse_memory
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.training import TrainingConfig, seed_everything
 from kdgat.training.allocator import return_freed_memory
 from kdgat.training.averages import Averages
-from kdgat.training.config import TrainingConfig
 from kdgat.training.measure import StepMeasurement, measure_steps, run_alone
-from kdgat.training.random_state import seed_everything
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.sections import EncoderConfig, PretrainStageConfig

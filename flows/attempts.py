@@ -10,18 +10,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kdgat.cluster.child import OnLine, OnProgress, StopRequest, checkpoint_marker, run_child
-from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry, decide
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, StopRequest, decide
+from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, run_child
+from kdgat.cluster.decision import Decision, History, Retry
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.usage import append_usage, run_name, usage_of
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError, StageBusyError
+from kdgat.stage import (
+    Failed,
+    FailureKind,
+    Finished,
+    Outcome,
+    Paused,
+    RunDirectory,
+    RunDirectoryError,
+    StageBusyError,
+    Work,
+)
 from kdgat.stage.faults import is_environment_fault
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
-from kdgat.stage.work import Work
 
 FLOW_LOST: Final = "FlowProcessLost"
 LIVING_S: Final = 600.0  # since its last sign of life, and a job counts as one that trains

@@ -17,7 +17,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.context import FlowRunContext
 
 from flows.shown_attempts import API_ERRORS
-from kdgat.cluster.child import StopRequest
+from kdgat.cluster import StopRequest
 
 POLL_S: Final = 5.0
 CANCELLED: Final = frozenset({StateType.CANCELLING, StateType.CANCELLED})

@@ -5,8 +5,8 @@ from typing import Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
-from kdgat.base.errors import UserError
-from kdgat.stage.provenance import package_version
+from kdgat.base import UserError
+from kdgat.stage import package_version
 
 PREFECT: Final = "3.8.8"  # the one that was tried; 3.9.1 works with SQLAlchemy 2.1, and caps fastapi itself
 

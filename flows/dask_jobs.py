@@ -14,12 +14,10 @@ import dask
 import distributed
 from distributed.security import Security
 
-from kdgat.cluster import slurm
+from kdgat.cluster import Resources, Site, slurm
 from kdgat.cluster.attendance import CONNECTION_FILE, Connection, attend
 from kdgat.cluster.report import NodeReport, parse_report
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import cluster_arguments
-from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
 
 _on_interrupt = signal.getsignal(signal.SIGINT)

@@ -10,13 +10,11 @@ from urllib.parse import urlsplit
 from flows.loopback import LOOPBACK
 from flows.server import API_URL_VARIABLE, configured_api_url
 from flows.watcher import SCRIPT, STATE
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.cluster import Site, Slurm
 from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
-from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import Slurm
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 
 COMMAND: Final = "kdgat.cli.main"
 OPTION: Final = "--detach"

@@ -14,18 +14,15 @@ from flows.publication import publish_table
 from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
 from flows.suspension import suspended_in_order
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import LOCAL, Site
-from kdgat.family.protocol import ScoringRequest
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import EVALUATION
-from kdgat.stage.outcome import Failed as StageFailed
-from kdgat.stage.outcome import Finished
+from kdgat.cluster import LOCAL, ResourceRequest, Site
+from kdgat.family import ScoringRequest
+from kdgat.registry import Registry
+from kdgat.run import EVALUATION, OutputDirectory
+from kdgat.stage import Failed as StageFailed
+from kdgat.stage import Finished
 
 FLOW_NAME: Final = "evaluate-can"
 

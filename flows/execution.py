@@ -14,23 +14,20 @@ from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
+from kdgat.base import num_usable_cores
 from kdgat.base.configuration import numbers_of
-from kdgat.base.cores import num_usable_cores
 from kdgat.base.place import describe_os_error
+from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import NOTHING, Job, request_of_job
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import ResourceRequest, Resources
-from kdgat.cluster.site import Site
 from kdgat.cluster.usage import read_usages, usage_path
-from kdgat.family.registry import find_family
-from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
+from kdgat.family import find_family
+from kdgat.run import OutputDirectory, PlannedStage, Run, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES, ENDED_STATES
 from kdgat.run.local import cached_message, new_index
-from kdgat.run.plan import PlannedStage, Run, create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError
+from kdgat.run.plan import create_stage
+from kdgat.stage import Failed, Finished, Paused, RunDirectory, RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
-from kdgat.stage.outcome import Failed, Finished, Paused
 
 logger = logging.getLogger(__name__)
 

@@ -11,17 +11,16 @@ from typing import Any, Final, Protocol
 
 from flows.attempts import Attempt, of_outcome
 from flows.log_tail import LogTail
+from kdgat.cluster import EndKind, Site, decide, format_memory
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress
 from kdgat.cluster.clock import Clock, Heartbeat, StartTimeout
-from kdgat.cluster.decision import Stop, decide
-from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.decision import Stop
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.report import JobFiles, NodeReport
-from kdgat.cluster.resources import format_memory
 from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
 from kdgat.cluster.script import SIGNS_OF_LIFE, job_name
-from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import JobQueue
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Paused
 
 logger = logging.getLogger(__name__)
 

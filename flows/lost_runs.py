@@ -19,7 +19,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 
 LOST = "FlowProcessLost"
 OPEN_STATES = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]

@@ -8,9 +8,7 @@ from typing import Any, Final
 
 from prefect.runtime import flow_run as runtime_flow_run
 
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.plan import Run
+from kdgat.run import OutputDirectory, Run, RunConfig
 
 MOST_OVERRIDES: Final = 4
 LONGEST_VALUE: Final = 24

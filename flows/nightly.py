@@ -34,7 +34,7 @@ from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.inputs import refuse_within_dataset
@@ -53,19 +53,13 @@ from kdgat.can.nightly.run import (
     reason_to_train,
     run_config,
 )
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.decision import AttemptLimits
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import LOCAL, Site
-from kdgat.registry.entry import Decision, ModelEntry, now
-from kdgat.registry.promotion import Promotion, best_models, ceiling, decide, lost_scenarios
-from kdgat.registry.promotion_rule import PromotionRule
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.run.finished import EVALUATION
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed as StageFailed
-from kdgat.stage.outcome import Finished, Outcome
+from kdgat.cluster import LOCAL, AttemptLimits, ResourceRequest, Site, StopRequest
+from kdgat.registry import Decision, ModelEntry, Promotion, PromotionRule, Registry, decide
+from kdgat.registry.entry import now
+from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
+from kdgat.run import EVALUATION, OutputDirectory, RunError
+from kdgat.stage import Failed as StageFailed
+from kdgat.stage import Finished, Outcome, RunDirectory
 
 BY: Final = "nightly"  # in the history of the registry
 DEFAULT_RULE: Final = PromotionRule()

@@ -5,8 +5,8 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from kdgat.cluster import Site
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.site import Site
 from kdgat.container.agreement import ImageNotes, check_named_image
 from kdgat.stage.provenance import IMAGE_DIGEST_VARIABLE, IMAGE_STAMP_VARIABLE, IMAGE_VARIABLE
 

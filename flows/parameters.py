@@ -18,11 +18,11 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from kdgat.cluster import LOCAL, ResourceRequest, Site, SiteError, load_site
 from kdgat.cluster.estimate import check_command_line
-from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.script import require_one_word
-from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
-from kdgat.run.directory import OutputDirectory
+from kdgat.cluster.site import require_usable
+from kdgat.run import OutputDirectory
 from kdgat.stage.families import is_user_error
 
 Preset = Literal["quick", "full", "tutorial"]

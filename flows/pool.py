@@ -21,14 +21,11 @@ from prefect.client.schemas.objects import State
 from flows.dask_jobs import Job, SLURMCluster
 from flows.node_image import NodeImage
 from flows.node_tasks import NodeTaskRunner
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.resources import Resources
+from kdgat.cluster import Resources, Site, Slurm, StopRequest
 from kdgat.cluster.scheduler import Scheduler
 from kdgat.cluster.script import LOOPBACK, POOL_FAILURES, pool_arguments
-from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import Slurm
 from kdgat.container.binds import stage_binds
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.training.parts import make_part, missing_parts
 
 POLL_S: Final = 0.5

@@ -8,12 +8,11 @@ from prefect.cache_policies import NO_CACHE
 
 from flows.naming import artifact_key
 from flows.shown_attempts import api_may_fail
-from kdgat.family.registry import find_family
+from kdgat.family import find_family
 from kdgat.family.report import compose_report, write_document
 from kdgat.report.markdown import as_markdown
 from kdgat.report.serving import copy_command, serve_command
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.table import Table
+from kdgat.run import OutputDirectory, Table
 
 
 @task(name="results", task_run_name="results", cache_policy=NO_CACHE, persist_result=False)

@@ -20,8 +20,7 @@ from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARI
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import last_lines, trim
 from flows.loopback import answers, is_here, may_be_told, reserved_port
-from kdgat.base.errors import UserError
-from kdgat.base.polling import wait_until
+from kdgat.base import UserError, wait_until
 
 API_URL_VARIABLE: Final = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"

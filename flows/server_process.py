@@ -12,7 +12,7 @@ from typing import Final
 
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import trim
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 PARENT_POLL_S: Final = 1.0
 KEEP_INTERVAL_S: Final = 600.0  # what a machine that stops loses of what Prefect shows

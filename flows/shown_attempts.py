@@ -20,14 +20,13 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from flows.attempts import AttemptBody, AttemptContext, AttemptResult
 from flows.naming import artifact_key
+from kdgat.cluster import AttemptRecord, EndKind
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptRecord
 from kdgat.report.markdown import as_tables, escaped
+from kdgat.run import OutputDirectory, StageRecord, StageState, Table
 from kdgat.run.attempts import attempt_rows, filled_columns
-from kdgat.run.directory import DONE_STATES, OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES
 from kdgat.run.progress import describe_progress, fraction_done
-from kdgat.run.table import Table
 
 PROGRESS_INTERVAL_S: Final = 15.0  # each is a write to Prefect's database, and there may be a hundred attempts
 LINE_INTERVAL_S: Final = 60.0  # of what a stage logs as it goes: `stage.log` has every line

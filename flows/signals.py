@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.site import Site
+from kdgat.cluster import Site, StopRequest
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)  # file descriptors

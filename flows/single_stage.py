@@ -20,21 +20,19 @@ from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.base.configuration import numbers_of, validate_config
-from kdgat.cluster.child import OnLine, StopRequest
-from kdgat.cluster.decision import AttemptLimits
+from kdgat.base import validate_config
+from kdgat.base.configuration import numbers_of
+from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster.child import OnLine
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import Job, request_of_job
-from kdgat.cluster.history import AttemptRecord, finished_outcome
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site, require_usable
+from kdgat.cluster.history import finished_outcome
+from kdgat.cluster.site import require_usable
 from kdgat.cluster.usage import read_usages, usage_path
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from kdgat.run.progress import describe_progress
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
+from kdgat.stage import Failed, Finished, Outcome, Paused, RunDirectory, StageSpec
 from kdgat.stage.owner import own
-from kdgat.stage.spec import StageSpec
 
 PROGRESS_INTERVAL_S: Final = 10.0
 

@@ -14,16 +14,15 @@ from flows.attempts import Attempt
 from flows.dask_jobs import DaskJobs, SchedulerStartError
 from flows.job_watch import POLL_S, JobWatch
 from flows.node_image import NodeImage
+from kdgat.cluster import AttemptLedger, EndKind, Site, Slurm
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.report import jobs_with_files, remove_job_files
 from kdgat.cluster.scheduler import Scheduler
 from kdgat.cluster.script import cluster_arguments, job_name, scheduler_options
-from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import JobQueue, Slurm, SubmissionError, refusal
+from kdgat.cluster.slurm import JobQueue, SubmissionError, refusal
 from kdgat.container.binds import Bind, stage_binds
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import GPUS_VARIABLE
 
 logger = logging.getLogger(__name__)

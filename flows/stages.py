@@ -25,17 +25,12 @@ from flows.server import prefect_api
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
 from kdgat.cluster.history import finished_outcome
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site
-from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
-from kdgat.run.end import RunEnd
-from kdgat.run.finished import EVALUATION
-from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.outcome import Failed as StageFailed
-from kdgat.stage.outcome import Finished
+from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, StageState
+from kdgat.run.directory import DONE_STATES
+from kdgat.stage import Failed as StageFailed
+from kdgat.stage import Finished
 
 WAIT_S: Final = 1.0
 StageFuture = PrefectConcurrentFuture[Any]

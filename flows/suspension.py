@@ -20,7 +20,7 @@ from prefect.states import Cancelled
 
 from flows.cancellation import SUSPENDED
 from flows.shown_attempts import API_ERRORS
-from kdgat.stage.errors import StageBusyError
+from kdgat.stage import StageBusyError
 
 NAME: Final = "Suspended"  # Prefect's own: another paused state keeps its process
 SAVE_TIMEOUT_S: Final = 180.0  # for the process that a resumed run had before: it writes its checkpoints

@@ -15,11 +15,10 @@ from flows.execution import as_output
 from flows.naming import sweep_name
 from flows.parameters import LOCAL_SITE, NO_REQUEST, StageExecution, as_site, check_output
 from flows.stages import StageFuture, execute, run_flow
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import LOCAL, Site
-from kdgat.family.sweep import Sweep, read_sweep
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.end import RunEnd
+from kdgat.cluster import LOCAL, ResourceRequest, Site
+from kdgat.family import Sweep
+from kdgat.family.sweep import read_sweep
+from kdgat.run import OutputDirectory, RunEnd
 
 FLOW_NAME: Final = "sweep"
 

@@ -32,13 +32,9 @@ from flows.parameters import (
 )
 from flows.publication import publish_results
 from flows.stages import StageFuture, execute, run_flow
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import LOCAL, Site
-from kdgat.family.protocol import Family
-from kdgat.family.registry import find_family
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.end import RunEnd
+from kdgat.cluster import LOCAL, ResourceRequest, Site
+from kdgat.family import Family, find_family
+from kdgat.run import OutputDirectory, RunConfig, RunEnd
 
 FLOW_NAME: Final = "train"
 USUAL_OVERRIDES: Final = "`training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`"

@@ -19,14 +19,14 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kdgat.base.files import write_bytes_atomically
-from kdgat.cluster.history import AttemptLedger
+from kdgat.base import write_bytes_atomically
+from kdgat.cluster import AttemptLedger, Slurm
 from kdgat.cluster.scheduler import jobs_named
 from kdgat.cluster.script import watcher_name
-from kdgat.cluster.slurm import Slurm, SubmissionError, outside_of_jobs
-from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
+from kdgat.cluster.slurm import SubmissionError, outside_of_jobs
+from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.end import EXIT_STOPPED
-from kdgat.stage.errors import RunDirectoryError
+from kdgat.stage import RunDirectoryError
 
 SCRIPT: Final = "watcher.sh"  # both in the folder of what jobs print
 STATE: Final = "watcher.json"

@@ -16,9 +16,7 @@ import psutil
 from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
-from kdgat.base.configuration import Config, ConfigurationError, validate_config
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import Config, ConfigurationError, UserError, validate_config, write_bytes_atomically
 
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"

@@ -34,8 +34,7 @@ from flows.deployment.service import Service, end, home_of_server, is_alive, ser
 from flows.log_tail import last_lines
 from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
-from kdgat.base.errors import UserError
-from kdgat.base.polling import wait_until
+from kdgat.base import UserError, wait_until
 from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own

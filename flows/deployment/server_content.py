@@ -34,8 +34,7 @@ from flows.deployment.service import have_ended, kill, read_note
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
+from kdgat.base import UserError, write_json_atomically
 from kdgat.canbus.catalog import load_catalog
 
 AUTOMATION: Final = "crash runs whose process died"

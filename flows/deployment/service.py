@@ -19,8 +19,7 @@ import psutil
 from flows.deployment.installation import HOME_VARIABLE
 from flows.log_tail import trim
 from flows.loopback import LOOPBACK, is_ours
-from kdgat.base.files import write_json_atomically
-from kdgat.base.polling import wait_until
+from kdgat.base import wait_until, write_json_atomically
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 STOP_TIMEOUT_S: Final = 30.0

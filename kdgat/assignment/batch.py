@@ -17,7 +17,7 @@ from kdgat.assignment.reading import padded
 from kdgat.assignment.result import COLUMN_MINIMA, Assignment, Counters
 from kdgat.assignment.rows import ORDERED
 from kdgat.assignment.small import SOLVED, solve_into
-from kdgat.base.cores import num_usable_cores
+from kdgat.base import num_usable_cores
 from kdgat.base.machine_code import compiled
 
 LEFT = -1  # a problem that the kernel has not solved

@@ -1,6 +1,6 @@
 """What goes wrong with cost matrices, and with the solver itself."""
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 class CostError(UserError):

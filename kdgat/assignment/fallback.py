@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kdgat.assignment import constant_background, core, dense, small
 from kdgat.assignment.certificate import ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.result import Assignment, Counters
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 MAX_ENTRIES = 1024 * 1024  # above, compiling is soon repaid
 SEED = "matching of scipy"

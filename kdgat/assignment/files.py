@@ -13,7 +13,7 @@ from kdgat.assignment.hdf5 import read_hdf5
 from kdgat.assignment.matrix_market import read_matrix_market
 from kdgat.assignment.orlibrary import read_text
 from kdgat.assignment.tables import read_table
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment.tables import checked_number
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

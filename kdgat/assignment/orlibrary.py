@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment.tables import checked_number, parse_table
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.base.files import read_utf8
 
 MAX_ROWS: Final = 1 << 15  # the costs of such a matrix take 8 GiB

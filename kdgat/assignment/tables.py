@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.base.files import read_utf8
 
 DELIMITERS: Final = (";", "\t", ",")  # the first that a table has; blanks if it has none

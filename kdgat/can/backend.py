@@ -12,7 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final, Literal
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.capabilities import CUDF, CUML, find_package
 
 logger = logging.getLogger(__name__)

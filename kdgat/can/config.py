@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
 from kdgat.can.sections import (
@@ -25,8 +25,9 @@ from kdgat.can.sections import (
 from kdgat.canbus import InjectionConfig, WindowConfig
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.names import require_dataset_name
-from kdgat.run.config import RunConfig, refuse_unknown
-from kdgat.training.config import TrainingConfig
+from kdgat.run import RunConfig
+from kdgat.run.config import refuse_unknown
+from kdgat.training import TrainingConfig
 
 # What of a batch that was found to fit is used, by the public datasets: windows of some are much larger than others.
 SAFETY_FACTORS: Final = {

@@ -22,19 +22,14 @@ from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
-from kdgat.family.protocol import VALIDATION, DataSize, Family, Option, PlanTable, ScoringRequest
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import FinishedRun
-from kdgat.run.measure import Measure
-from kdgat.run.plan import Run
-from kdgat.run.table import Table
-from kdgat.stage.directory import RunDirectory
+from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
+from kdgat.family.protocol import VALIDATION
+from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table
+from kdgat.stage import RunDirectory
 
 if TYPE_CHECKING:
-    from kdgat.cluster.expectation import Expectation
-    from kdgat.cluster.resources import Resources
-    from kdgat.report.content import RunContent
-    from kdgat.report.document import Document
+    from kdgat.cluster import Expectation, Resources
+    from kdgat.report import Document, RunContent
 
 
 class CanFamily(Family):

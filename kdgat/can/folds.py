@@ -11,14 +11,13 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import Results
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.can.sizes import read_recordings
 from kdgat.canbus.catalog import HELD_OUT, RecordingFile, find_entry, matches_hold_out
-from kdgat.run.interval import Interval
-from kdgat.run.measure import Measure
+from kdgat.run import Interval, Measure
 
 VEHICLES: Final = "vehicles"  # the objective
 # What the mean of the attention networks needs: no fusion is trained where it decides.

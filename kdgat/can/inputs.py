@@ -19,12 +19,9 @@ from kdgat.canbus.catalog import (
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.logs import check_head
 from kdgat.canbus.summary import DUPLICATE_ROLE
-from kdgat.family.protocol import ScoringRequest
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.run.finished import FinishedRun
-from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.spec import StageInput
+from kdgat.family import ScoringRequest
+from kdgat.run import FinishedRun, OutputDirectory, PlannedStage, Run, RunError
+from kdgat.stage import StageInput, StageInputError
 
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
 

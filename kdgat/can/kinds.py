@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.can.sections import (
     AttentionConfig,
     AutoencoderConfig,
@@ -20,9 +20,9 @@ from kdgat.can.sections import (
 )
 from kdgat.canbus import InjectionConfig, WindowConfig
 from kdgat.canbus.features import FEATURE_VERSION
-from kdgat.run.finished import EVALUATION
+from kdgat.run import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 
 PREPARE: Final = "prepare"
 SCORE_RECORDINGS: Final = "score_recordings"

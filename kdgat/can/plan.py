@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
-from kdgat.base.configuration import ConfigurationError, unknown_key_text
+from kdgat.base import ConfigurationError, unknown_key_text
 from kdgat.can.config import CanConfig
 from kdgat.can.kinds import KINDS, MODELS, PREPARE, RUN_KINDS
 from kdgat.can.models.names import detector_names
 from kdgat.can.sections import AUTO, EvaluationConfig
-from kdgat.run.finished import EVALUATION, WEIGHTS
-from kdgat.run.plan import InputReference, PlannedStage, with_dependencies
+from kdgat.run import EVALUATION, WEIGHTS, PlannedStage
+from kdgat.run.plan import InputReference, with_dependencies
 
 Scale = Literal["large", "small", "shared"]  # `prepare` has no model, hence is shared
 

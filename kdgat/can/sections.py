@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.can.models.names import ENSEMBLE
 
 ConvolutionType = Literal["gat", "gatv2"]

@@ -27,11 +27,11 @@ from kdgat.canbus.catalog import (
     split_roles,
 )
 from kdgat.canbus.settings import num_windows
-from kdgat.family.protocol import DataSize
-from kdgat.run.table import counted
+from kdgat.family import DataSize
+from kdgat.run import counted
 
 if TYPE_CHECKING:
-    from kdgat.cluster.expectation import Expectation
+    from kdgat.cluster import Expectation
 
 CURRICULUM: Final = "curriculum"
 FUSION: Final = "fusion"
@@ -64,7 +64,7 @@ def rule_for(windows: int | None) -> SizeRule | None:
 
 def assume(stage: str, windows: int | None, preset: str | None = None) -> Expectation:
     """Return what the job of a stage is taken to need; nothing for stages that train no network on windows."""
-    from kdgat.cluster.expectation import Expectation  # a history of jobs, which commands without jobs do not read
+    from kdgat.cluster import Expectation  # a history of jobs, which commands without jobs do not read
     from kdgat.cluster.sizing import Estimate
 
     rule = rule_for(windows)

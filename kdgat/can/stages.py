@@ -10,12 +10,10 @@ start from scratch. `score_recordings` and `comparison` have none, they read wha
 Preparation loads no network: what the others need is imported when one of them runs.
 """
 
-from kdgat.base.configuration import validate_config
+from kdgat.base import validate_config
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, use_backend
 from kdgat.can.kinds import KINDS, PREPARE
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Outcome
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Outcome, RunDirectory, StageSpec
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -33,8 +31,8 @@ def _choose_backend(spec: StageSpec, accelerator: str) -> None:
 
 def _run_with_networks(spec: StageSpec, directory: RunDirectory) -> Outcome:
     from kdgat.can.models.scoring import use_accelerator
-    from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
-    from kdgat.training.config import TrainingConfig
+    from kdgat.training import TrainingConfig, use_expandable_segments
+    from kdgat.training.allocator import keep_freed_memory
     from kdgat.training.random_state import repeatable
 
     keep_freed_memory()

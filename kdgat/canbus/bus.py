@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, BadRow, Messages
 from kdgat.canbus.readers.detect import load_library
 from kdgat.canbus.readers.rows import REASONS, RowStatus

@@ -15,8 +15,7 @@ from typing import Literal, overload
 import yaml
 from pydantic import Field, field_validator
 
-from kdgat.base.configuration import Config, validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError, validate_config
 from kdgat.base.files import read_utf8
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits

@@ -7,7 +7,8 @@ import shutil
 from itertools import count
 from pathlib import Path
 
-from kdgat.base.files import sha256_of_file, sync_to_disk, temporary_path
+from kdgat.base import sha256_of_file, sync_to_disk
+from kdgat.base.files import temporary_path
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError
 
 MAX_IDENTIFIER = (1 << 29) - 1
 """Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""

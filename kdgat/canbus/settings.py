@@ -4,7 +4,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import AllowInfNan, Field, model_validator
 
-from kdgat.base.configuration import Config, unknown_key_text
+from kdgat.base import Config, unknown_key_text
 
 ATTACKS: Final = ("dos", "fuzzing", "spoofing", "systematic", "replay", "suppression", "masquerade", "sparse")
 """The attacks that can be injected, by name."""

@@ -4,10 +4,10 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.near_copies import kept_blocks, sketch
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
 Count = Annotated[int, Field(ge=0)]

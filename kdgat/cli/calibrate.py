@@ -5,7 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli.compilation import compilation_told
 
 CALIBRATION_FOLDER: Final = "calibration"
@@ -48,8 +48,8 @@ def calibrate(
     `--detector distill_gat --seed 0`. It is never above the default threshold, so a vehicle loses no
     alarm by it. At least 1,000 windows are needed, which is a minute or two of driving.
     """
-    from kdgat.base.place import check_file
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.base import check_file
+    from kdgat.run import OutputDirectory
 
     path = model / CALIBRATION_FOLDER / f"{clean[0].stem}.json" if out is None else out
     check_file(path, "--out")

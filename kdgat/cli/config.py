@@ -9,7 +9,7 @@ from kdgat.cli import options
 from kdgat.cli.option_groups import ConfigOptions, spread
 
 if TYPE_CHECKING:
-    from kdgat.family.protocol import Family
+    from kdgat.family import Family
 
 DEFAULT: Final = "default"
 INDENT: Final = "  "
@@ -38,7 +38,7 @@ def show_command(family: "Family") -> Any:
         given: dict[str, Any],
     ) -> None:
         from kdgat.base.configuration import load_preset
-        from kdgat.family.summary import flattened
+        from kdgat.family import flattened
 
         config = configured.build(family, given, is_plan=True)
         layers = {f"preset {config.preset}": list(flattened(load_preset(config.preset_package, str(config.preset))))}

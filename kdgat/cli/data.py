@@ -172,8 +172,7 @@ def import_recordings(
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
     pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
-    from kdgat.base.configuration import validate_config
-    from kdgat.base.place import check_folder
+    from kdgat.base import check_folder, validate_config
     from kdgat.canbus import ReadLimits
     from kdgat.canbus.catalog import check_dataset_name
     from kdgat.canbus.importing import import_recording
@@ -212,7 +211,7 @@ def synthesise(
     quiet: Quiet = False,
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
-    from kdgat.base.place import check_folder
+    from kdgat.base import check_folder
     from kdgat.canbus import Messages
     from kdgat.canbus.catalog import check_dataset_name
     from kdgat.canbus.simulation import num_recordings, write_dataset
@@ -272,7 +271,7 @@ def _holds_trees(path: Path) -> bool:
 
 
 def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
-    from kdgat.base.place import check_file
+    from kdgat.base import check_file
     from kdgat.trees.reading.collection import read_folder
     from kdgat.trees.reading.inspection import inspect_collection
     from kdgat.trees.reading.picture import draw_trees

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
-from kdgat.run.table import counted
+from kdgat.run import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
@@ -88,7 +88,7 @@ def detect(
     if (bus is None) != (interface is None):
         raise UserError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
-    from kdgat.base.place import check_file
+    from kdgat.base import check_file
     from kdgat.can.detection.alarms import Alarm
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline

@@ -27,10 +27,10 @@ from rich.table import Column
 from rich.text import Text
 
 from kdgat.cluster.child import read_progress
-from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.run.finished import EVALUATION
+from kdgat.run import EVALUATION, OutputDirectory, RunError, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 
 Place = OutputDirectory | Callable[[], OutputDirectory | None]
 

@@ -22,8 +22,8 @@ import typer
 
 from kdgat.cli.extras import declared_extras
 from kdgat.cli.options import SiteName
-from kdgat.cluster.site import LOCAL
-from kdgat.stage.provenance import package_version
+from kdgat.cluster import LOCAL
+from kdgat.stage import package_version
 
 app = typer.Typer()
 
@@ -135,7 +135,8 @@ def check_gpu() -> Iterator[Check]:
 
 def check_site(name: str) -> Iterator[Check]:
     """Read the site's file, and say what would keep jobs from being submitted from here."""
-    from kdgat.cluster.site import SiteError, load_site, require_usable
+    from kdgat.cluster import SiteError, load_site
+    from kdgat.cluster.site import require_usable
 
     if name == LOCAL:
         return
@@ -169,7 +170,7 @@ def check_scheduler(site: str = LOCAL) -> Check:
 
 def check_apptainer(site: str, image: Path | None) -> Iterator[Check]:
     """Find Apptainer, and compare the image that is to run stages with this kdgat."""
-    from kdgat.cluster.site import SiteError, load_site
+    from kdgat.cluster import SiteError, load_site
     from kdgat.container import ImageError
     from kdgat.container.agreement import check_agreement, find_image
     from kdgat.container.apptainer import INSTALLER, find_apptainer
@@ -233,7 +234,7 @@ def check_server() -> Check:
 
 def check_filesystem(out: Path) -> Iterator[Check]:
     """Try space, locks and the speed of safe writes where runs are to be kept."""
-    from kdgat.base.files import write_bytes_atomically
+    from kdgat.base import write_bytes_atomically
 
     name = f"filesystem of {out.absolute()}"
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.option_groups import JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kdgat.cluster import ResourceRequest, Site
     from kdgat.cluster.expectation import JobRequest
-    from kdgat.cluster.resources import ResourceRequest
-    from kdgat.cluster.site import Site
-    from kdgat.family.protocol import DataSize, Family
-    from kdgat.run.plan import PlannedStage, Run
+    from kdgat.family import DataSize, Family
+    from kdgat.run import PlannedStage, Run
 
 GIB_MIB: Final = 1024
 FLAGS: Final = ("--json", "--compare", "--calibrate")  # of this command alone
@@ -133,7 +132,7 @@ def calibrated(
     """
     from kdgat.cluster.calibration import calibrate
     from kdgat.cluster.expectation import Job, request_of_job
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.run import OutputDirectory
     from kdgat.run.local import finished_stages
     from kdgat.run.plan import make_spec
 
@@ -210,7 +209,7 @@ def describe(
     command: str,
 ) -> dict[str, Any]:
     """Return an estimate as plain data: what `--json` prints."""
-    from kdgat.cluster.resources import format_memory, format_walltime
+    from kdgat.cluster import format_memory, format_walltime
 
     stages = []
     of_name = {planned.name: planned for planned in run.plan}
@@ -348,7 +347,7 @@ def _table(*headings: str) -> "Table":
 
 def _expected(stage: Mapping[str, Any]) -> tuple[str, str]:
     """Write how long a stage is expected to take, and why."""
-    from kdgat.cluster.resources import format_walltime
+    from kdgat.cluster import format_walltime
 
     found = stage["expected"]["walltime_s"]
     if found is None:

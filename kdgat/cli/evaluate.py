@@ -9,12 +9,11 @@ import typer
 
 from kdgat.cli import options
 from kdgat.cli.option_groups import JobOptions, spread
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
-    from kdgat.cluster.resources import ResourceRequest
-    from kdgat.cluster.site import Site
-    from kdgat.family.protocol import Detects, Family, ScoringRequest
+    from kdgat.cluster import ResourceRequest, Site
+    from kdgat.family import Detects, Family, ScoringRequest
     from kdgat.run.results import RunResults
 
 JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all metrics here.")]
@@ -29,7 +28,7 @@ Dataset = Annotated[
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family that detects."""
-    from kdgat.family.protocol import Detects
+    from kdgat.family import Detects
 
     app = typer.Typer(no_args_is_help=True)
     for name, family in families.items():
@@ -58,10 +57,10 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         is one. F1 stands in the JSON under `scenarios.<scenario>.f1`, and under `f1.<scenario>`. With --site NAME a
         job of a cluster does it, with its directory below `evaluations/` of the run.
         """
-        from kdgat.base.place import check_file
+        from kdgat.base import check_file
         from kdgat.cli.tables import output_console, print_tables
-        from kdgat.family.protocol import ScoringRequest
-        from kdgat.run.directory import OutputDirectory
+        from kdgat.family import ScoringRequest
+        from kdgat.run import OutputDirectory
 
         if json_path is not None:
             check_file(json_path, "--json")
@@ -112,8 +111,9 @@ def _score_in_job(
 ) -> "RunResults":
     options.require_job_library()
     from flows.single_stage import run_single_stage
-    from kdgat.run.finished import EVALUATION
-    from kdgat.stage.outcome import Finished, exit_status
+    from kdgat.run import EVALUATION
+    from kdgat.stage import Finished
+    from kdgat.stage.outcome import exit_status
 
     with site.creating_files():
         directory = detects.make_evaluation(request)

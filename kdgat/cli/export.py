@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.detect import require_runtime
 
@@ -34,14 +34,14 @@ def export(
     `kdgat detect LOG --model FILE` decides by it as by the run.
     """
     require_runtime("export")
-    from kdgat.base.place import check_file
+    from kdgat.base import check_file
     from kdgat.can.detection.loading import find_model
     from kdgat.can.detection.model_file import write_model
     from kdgat.can.detection.trained import chosen_detector, trained_network
     from kdgat.can.evaluation.finished_run import FinishedCanRun
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.run import OutputDirectory
 
     check_file(out, "--out")
     if model not in ENSEMBLE_MEMBERS:

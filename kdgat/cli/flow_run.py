@@ -9,16 +9,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.run.end import EXIT_STOPPED
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from kdgat.cli.display import Place
-    from kdgat.cluster.site import Site
-    from kdgat.run.directory import OutputDirectory
-    from kdgat.run.end import RunEnd
+    from kdgat.cluster import Site
+    from kdgat.run import OutputDirectory, RunEnd
 
 EXIT_FAILED: Final = 1
 
@@ -40,10 +39,10 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
         SiteError, UserError: if jobs cannot be submitted from here, or not with this output directory.
         UserError: if there is no Prefect.
     """
-    from kdgat.base.place import check_folder
+    from kdgat.base import check_folder
     from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
-    from kdgat.run.directory import OutputDirectory, RunError
+    from kdgat.run import OutputDirectory, RunError
 
     check_folder(out, "--out")
     output = OutputDirectory(out.absolute())
@@ -73,9 +72,9 @@ def _watching(output: "OutputDirectory", site: "Site") -> str | None:
     """Say which job of a cluster watches the run, where one does."""
     if site.scheduler != "slurm":
         return None
+    from kdgat.cluster import Slurm
     from kdgat.cluster.scheduler import describe_watching
     from kdgat.cluster.script import watcher_name
-    from kdgat.cluster.slurm import Slurm
 
     return describe_watching(watcher_name(output.path), Slurm().queue() or {})
 
@@ -146,8 +145,7 @@ def watch_flow(
 
 def report_end(end: "RunEnd", output: "OutputDirectory", print_results: Callable[["OutputDirectory"], None]) -> int:
     """Print how the flow ended; return the exit status."""
-    from kdgat.run.directory import StageState
-    from kdgat.run.finished import EVALUATION
+    from kdgat.run import EVALUATION, StageState
 
     if end.state == "completed":
         if any(record.stage == EVALUATION for record in output.read_index().stages):

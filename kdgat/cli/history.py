@@ -26,7 +26,7 @@ def history(
     from dataclasses import asdict
 
     from kdgat.cli.tables import output_console, plain_table
-    from kdgat.cluster.site import load_site
+    from kdgat.cluster import load_site
     from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
 
     folder = find_history(place, load_site(site) if site is not None else None)

@@ -47,7 +47,7 @@ def build(
     checkout: CheckoutFolder = None,
 ) -> None:
     """Build an image and run its tests; a former image stays until the new one has passed them."""
-    from kdgat.base.place import check_file, check_folder
+    from kdgat.base import check_file, check_folder
     from kdgat.container.build import build_image, choose_base, default_base
     from kdgat.container.checkout import find_checkout
     from kdgat.container.process import signals_as_exit

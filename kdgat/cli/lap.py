@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 
@@ -160,7 +160,8 @@ def bucket(
 
     Classes by rows: small (to 1024), mid_1536, mid_2048, mid_3072, large_4096 (the rest). No problem is in two splits.
     """
-    from kdgat.base.place import FILE_BYTES, check_folder
+    from kdgat.base import check_folder
+    from kdgat.base.place import FILE_BYTES
     from kdgat.cli.tables import output_console
     from kdgat.lap.instances.buckets import SPLITS, existing_buckets, write_buckets
     from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES
@@ -257,7 +258,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _refuse_existing(out: Path, *, force: bool) -> None:
-    from kdgat.base.place import check_file
+    from kdgat.base import check_file
 
     check_file(out, "--out")
     if out.exists() and not force:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kdgat.base.errors import UserError
-from kdgat.base.place import check_file
+from kdgat.base import UserError, check_file
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str
     """
     from kdgat.base.configuration import apply_overrides
     from kdgat.lap.family import FAMILY
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.run import OutputDirectory
 
     index = OutputDirectory(path).read_index()
     if index.family != FAMILY.name:
@@ -108,7 +107,7 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
     """Print one line per training stage: instances, edges, batch, and what a step keeps."""
     from rich.table import Table
 
-    from kdgat.base.text import describe_bytes
+    from kdgat.base import describe_bytes
     from kdgat.cli.tables import output_console
     from kdgat.lap.training.memory import batch_shape, kept_bytes_per_edge, num_edges
     from kdgat.lap.training.schedule import instances
@@ -132,7 +131,7 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
 
 def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
     """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
-    from kdgat.base.text import describe_bytes
+    from kdgat.base import describe_bytes
     from kdgat.lap.training.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
     from kdgat.lap.training.schedule import instances
     from kdgat.lap.training.step_measurement import measure_step

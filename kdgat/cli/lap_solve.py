@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.base.errors import UserError
-from kdgat.base.place import check_file
+from kdgat.base import UserError, check_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -125,7 +124,7 @@ def solve_file(
     from kdgat.assignment.files import dense, read_matrix
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.schema1 import read_record
-    from kdgat.training.threads import one_thread
+    from kdgat.training import one_thread
 
     with warnings.catch_warnings(record=True) as notes:
         warnings.simplefilter("always")
@@ -225,7 +224,7 @@ def write_matching(path: Path, solved: Solved) -> None:
     """Write the matching: as .csv with one line per pair, as .npz also with duals u, v, the cost and the dual bound."""
     import numpy as np
 
-    from kdgat.base.files import write_bytes_atomically
+    from kdgat.base import write_bytes_atomically
 
     path.parent.mkdir(parents=True, exist_ok=True)
     assignment = solved.assignment

@@ -11,17 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdgat.base import UserError
 from kdgat.base.cores import wait_without_spinning
-from kdgat.base.errors import UserError
 from kdgat.base.place import describe_os_error
 from kdgat.run.end import EXIT_STOPPED
+from kdgat.stage import garbage_kept
 from kdgat.stage.families import is_user_error
-from kdgat.stage.process import garbage_kept, keep_garbage_at_exit
+from kdgat.stage.process import keep_garbage_at_exit
 
 if TYPE_CHECKING:
     import typer
 
-    from kdgat.family.protocol import Family
+    from kdgat.family import Family
 
 OF_FAMILIES = (
     "config",
@@ -247,7 +248,8 @@ def describe_groups() -> str:
 
 def describe_version() -> str:
     """Return what `kdgat --version` prints: what a report of a bug needs first."""
-    from kdgat.stage.provenance import git_state, package_version
+    from kdgat.stage import package_version
+    from kdgat.stage.provenance import git_state
 
     found = [f"kdgat {package_version('kdgat')}"]
     if git := git_state(Path(__file__).parent):
@@ -265,7 +267,7 @@ def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
 
 def _families_named(words: Sequence[str]) -> "dict[str, Family]":
     """Import the family that a command line names, or all of them where it names none."""
-    from kdgat.family.registry import find_family
+    from kdgat.family import find_family
     from kdgat.stage.families import family_names
 
     names = family_names()

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from kdgat.registry.entry import Decision, ModelEntry, RegistryIndex, ServiceChange
-    from kdgat.registry.registry import Registry
+    from kdgat.registry import Decision, ModelEntry, Registry, ServiceChange
+    from kdgat.registry.entry import RegistryIndex
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
     """List all models, newest last, with their mean F1, the test set it was measured on, and whether they serve."""
     from kdgat.cli.model_scores import test_set_names
     from kdgat.cli.tables import fitting, output_console
-    from kdgat.run.table import Table
+    from kdgat.run import Table
 
     index = _open(registry).read()
     if dataset is not None:
@@ -232,7 +232,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _open(path: Path | None) -> "Registry":
     """Open the registry that was given, that the environment names, or that `make deploy` uses, in this order."""
-    from kdgat.registry.registry import Registry
+    from kdgat.registry import Registry
 
     stated = os.environ.get(REGISTRY_VARIABLE)
     if path is None and not stated:
@@ -308,7 +308,7 @@ def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
     """Return the scores in as many tables as the width needs."""
     from kdgat.can.evaluation.tables import format_value
     from kdgat.cli.tables import fitting
-    from kdgat.run.table import Table
+    from kdgat.run import Table
 
     metrics = ("f1", "precision", "recall", "auc", "false_alarm_rate")
     rows = []

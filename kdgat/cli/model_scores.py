@@ -5,11 +5,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.tables import format_value
-from kdgat.registry.entry import Metrics, ModelEntry
-from kdgat.registry.registry import Registry
-from kdgat.run.table import Table
+from kdgat.registry import ModelEntry, Registry
+from kdgat.registry.entry import Metrics
+from kdgat.run import Table
 
 COMPARED: Final = ("f1", "false_alarm_rate")
 

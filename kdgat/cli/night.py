@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from flows.deployment.installation import Installation
     from kdgat.can.config import CanConfig
     from kdgat.can.nightly.directory import NightlyDirectory
-    from kdgat.registry.promotion_rule import PromotionRule
-    from kdgat.run.end import RunEnd
+    from kdgat.registry import PromotionRule
+    from kdgat.run import RunEnd
 
 app = typer.Typer()
 
@@ -151,8 +151,9 @@ def _installation() -> "Installation":
 
 def read_rule(words: Sequence[str]) -> "PromotionRule":
     """Read a rule from words as `margin=0.001`; ConfigurationError names key, value and fix."""
-    from kdgat.base.configuration import ConfigurationError, read_yaml, validate_config
-    from kdgat.registry.promotion_rule import PromotionRule
+    from kdgat.base import ConfigurationError, validate_config
+    from kdgat.base.configuration import read_yaml
+    from kdgat.registry import PromotionRule
 
     content: dict[str, Any] = {}
     for word in words:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 from kdgat.cli import options
 
 if TYPE_CHECKING:
-    from kdgat.cluster.resources import ResourceRequest
-    from kdgat.cluster.site import Site
-    from kdgat.family.protocol import Family
-    from kdgat.run.config import RunConfig
+    from kdgat.cluster import ResourceRequest, Site
+    from kdgat.family import Family
+    from kdgat.run import RunConfig
 
 
 @dataclass(frozen=True)

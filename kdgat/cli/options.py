@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 if TYPE_CHECKING:
-    from kdgat.cluster.resources import ResourceRequest
-    from kdgat.cluster.site import Site
-    from kdgat.family.protocol import Family, Option
-    from kdgat.run.config import RunConfig
+    from kdgat.cluster import ResourceRequest, Site
+    from kdgat.family import Family, Option
+    from kdgat.run import RunConfig
 
 # Whether it was given counts: --config may name one, too.
 Preset = Annotated[
@@ -197,7 +196,8 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     """Read a file of configuration; a path in it that an option could give is taken from the file's folder."""
     import yaml
 
-    from kdgat.base.configuration import ConfigurationError, read_yaml
+    from kdgat.base import ConfigurationError
+    from kdgat.base.configuration import read_yaml
     from kdgat.base.files import read_utf8
 
     try:
@@ -249,9 +249,10 @@ def site_and_request(
         UserError: if a value cannot be read, or is more than the site grants.
         UserError: if resources are asked for where there are no jobs that could have them.
     """
+    from kdgat.cluster import load_site
     from kdgat.cluster.estimate import check_command_line
     from kdgat.cluster.resources import make_request
-    from kdgat.cluster.site import charged_to, load_site
+    from kdgat.cluster.site import charged_to
 
     found = charged_to(load_site(site), account)
     if on_lost_flow is not None:

@@ -14,11 +14,10 @@ from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kdgat.cluster import ResourceRequest, Resources, Site
     from kdgat.cluster.expectation import JobRequest
-    from kdgat.cluster.resources import ResourceRequest, Resources
-    from kdgat.cluster.site import Site
-    from kdgat.family.protocol import Family, PlanTable
-    from kdgat.run.plan import PlannedStage, Run
+    from kdgat.family import Family, PlanTable
+    from kdgat.run import PlannedStage, Run
 
 JOB_HEADINGS: Final = ("walltime", "job memory", "cores", "gpus")
 TIME: Final = "time"  # heading of what stages take
@@ -103,7 +102,7 @@ def plan_job_requests(
     """
     from kdgat.cluster.expectation import NOTHING, Job, request_of_job
     from kdgat.cluster.usage import RUNS, read_usages, usage_path
-    from kdgat.family.registry import find_family
+    from kdgat.family import find_family
 
     assumed = find_family(run.family).assume(run)
     usages = read_usages(usage_path(site, out or Path(RUNS, "new")).parent)
@@ -178,7 +177,7 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
 
 def states_in(out: Path | None) -> dict[str, str]:
     """Return how far each stage of the run in a directory is, by name; empty without one."""
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.run import OutputDirectory
 
     return {record.name: str(record.state) for record in OutputDirectory(out).read_index().stages} if out else {}
 
@@ -191,7 +190,7 @@ def _table(headings: Sequence[str]) -> "Table":
 
 def job_cells(resources: "Resources") -> list[str]:
     """Write what a stage's job asks for as cells of the table."""
-    from kdgat.cluster.resources import format_memory, format_walltime
+    from kdgat.cluster import format_memory, format_walltime
 
     gpus = f"{resources.gpus} {resources.gpu_type or ''}".strip() if resources.gpus else ""
     return [format_walltime(resources.walltime_s), format_memory(resources.memory_mib), str(resources.cores), gpus]
@@ -218,7 +217,7 @@ def print_dry_run(
 ) -> None:
     """Print the command or the job script of every stage, and how long it takes; nothing is started or written."""
     from kdgat.cluster.child import child_command
-    from kdgat.stage.directory import RunDirectory
+    from kdgat.stage import RunDirectory
 
     output = (out or Path("OUT")).absolute()
     place = described.headings.index(TIME) if TIME in described.headings else None

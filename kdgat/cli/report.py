@@ -26,7 +26,8 @@ def report(
     ] = False,
 ) -> None:
     """Write DIR/report.html: one page that opens without a network, with every table and figure of the run."""
-    from kdgat.base.place import FILE_BYTES, check_folder
+    from kdgat.base import check_folder
+    from kdgat.base.place import FILE_BYTES
     from kdgat.family.report import write_report  # here, so that --help does not wait for plotly
 
     if port is not None and not serve:

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli import options
 
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
-    from kdgat.run.measure import Measure
-    from kdgat.run.table import Table
+    from kdgat.run import Measure, Table
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -31,7 +30,7 @@ def runs() -> None:
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last, with their first score."""
-    from kdgat.run.table import Table, counted
+    from kdgat.run import Table, counted
 
     found, unreadable = _read(folder, family)
     found.sort(key=lambda run: run.index.created)
@@ -66,8 +65,8 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
-    from kdgat.family.summary import flattened, read_summary
-    from kdgat.run.table import Table
+    from kdgat.family import flattened, read_summary
+    from kdgat.run import Table
 
     found = read_summary(run)
     if as_json:
@@ -108,8 +107,9 @@ def compare(
 
     Behind a score stands, in brackets, its mean over seeds and half its 95 % interval.
     """
-    from kdgat.family.summary import differences, grouped, read_summary, verdict
-    from kdgat.run.table import Table
+    from kdgat.family import read_summary, verdict
+    from kdgat.family.summary import differences, grouped
+    from kdgat.run import Table
 
     read = [read_summary(path) for path in runs]
     families = {run.index.family: run.path for run in read}
@@ -180,7 +180,7 @@ def best(
     below: not all of their seeds have trained, or not the stage that counts.
     """
     from kdgat.family.summary import FINISHED
-    from kdgat.run.table import Table
+    from kdgat.run import Table
 
     found, unreadable = _read(folder, family)
     judged = [run for run in found if run.objective is not None and run.state == FINISHED]
@@ -232,7 +232,7 @@ def _why_not_compared(group: Group, names: str) -> str:
 
 def _validation_row(objectives: Sequence[Measure | None]) -> list[str] | None:
     """Return what runs were validated by, if all of them were by the same number."""
-    from kdgat.family.summary import verdict
+    from kdgat.family import verdict
 
     known = [one for one in objectives if one is not None]
     if len(known) != len(objectives) or len({one.name for one in known}) != 1:
@@ -243,7 +243,8 @@ def _validation_row(objectives: Sequence[Measure | None]) -> list[str] | None:
 
 def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]]:
     """Read all runs below a folder; what cannot be read is told of in a line each."""
-    from kdgat.family.summary import READING_ERRORS, find_runs, read_summary
+    from kdgat.family import read_summary
+    from kdgat.family.summary import READING_ERRORS, find_runs
 
     found, unreadable = [], []
     for path in find_runs(folder):
@@ -259,9 +260,8 @@ def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]
 
 def _preset_of(run: RunSummary) -> dict[str, str]:
     """Return what the run's preset says by dotted key; empty where it had none that is known here."""
-    from kdgat.base.configuration import ConfigurationError
-    from kdgat.family.registry import find_family
-    from kdgat.family.summary import flattened
+    from kdgat.base import ConfigurationError
+    from kdgat.family import find_family, flattened
 
     preset = run.index.config.get("preset")
     if not isinstance(preset, str):

@@ -20,7 +20,8 @@ def list_sites(
 ) -> None:
     """List the sites that --site takes, with their scheduler, partitions and limits."""
     from kdgat.cli.tables import output_console, plain_table
-    from kdgat.cluster.site import SiteError, find_sites, is_for_users, read_site
+    from kdgat.cluster import SiteError
+    from kdgat.cluster.site import find_sites, is_for_users, read_site
 
     whole = ("site", "scheduler", "partitions", "file")
     table = plain_table((*whole[:3], "limits", "file"), whole=whole)
@@ -46,6 +47,6 @@ def show(
     """Print every key of a site as YAML, defaults included."""
     import yaml
 
-    from kdgat.cluster.site import load_site
+    from kdgat.cluster import load_site
 
     typer.echo(yaml.safe_dump(load_site(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.stage.__main__ import add_arguments, run_directory
 from kdgat.stage.outcome import exit_status
 

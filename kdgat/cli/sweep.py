@@ -10,18 +10,12 @@ import typer
 
 from kdgat.cli import options
 from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
-    from kdgat.family.protocol import Family
-    from kdgat.family.space import Space
-    from kdgat.family.sweep import Outcome, Sweep
-    from kdgat.run.config import RunConfig
-    from kdgat.run.directory import OutputDirectory
-    from kdgat.run.end import RunEnd
-    from kdgat.run.interval import Interval
-    from kdgat.run.measure import Measure
-    from kdgat.run.table import Table
+    from kdgat.family import Family, Space, Sweep
+    from kdgat.family.sweep import Outcome
+    from kdgat.run import Interval, Measure, OutputDirectory, RunConfig, RunEnd, Table
 
 SHOWN: Final = 50  # trials of a table in a terminal; sweep.json and the folders have all
 
@@ -84,7 +78,7 @@ def sweep_command(family: "Family") -> Any:
         given: dict[str, Any],
     ) -> None:
         from kdgat.cli.flow_run import check_place, detach_or_watch
-        from kdgat.family.space import Space
+        from kdgat.family import Space
 
         site, request = how.read()
 
@@ -134,9 +128,10 @@ def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -
     Raises:
         ValueError: naming key, value and fix.
     """
-    from kdgat.base.errors import UserError
+    from kdgat.base import UserError
+    from kdgat.family import Sweep
     from kdgat.family.summary import SWEEP_FILE
-    from kdgat.family.sweep import Sweep, check_key
+    from kdgat.family.sweep import check_key
 
     if (out / "run.json").exists() and not (out / SWEEP_FILE).exists():
         raise UserError(f"--out {out} holds a run that is no sweep: choose another folder")
@@ -156,7 +151,7 @@ def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -
 
 def print_trials(planned: "Sweep") -> None:
     """Print what would be tried, and the stages of all trials."""
-    from kdgat.run.table import Table, counted
+    from kdgat.run import Table, counted
 
     keys = list(planned.trials[0].values)
     rows = [[trial.name, *trial.values.values()] for trial in planned.trials]
@@ -198,7 +193,7 @@ def outcomes_table(outcomes: "Sequence[Outcome]") -> "Table":
 
     Where trials have seeds in common, a column has how far each is from the best, seed by seed.
     """
-    from kdgat.run.table import Table
+    from kdgat.run import Table
 
     names = list(dict.fromkeys(measure.name for one in outcomes for measure in one.measures))
     keys = list(outcomes[0].trial.values)

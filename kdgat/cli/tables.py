@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kdgat.run.table import Table as TableOfTexts
+from kdgat.run import Table as TableOfTexts
 
 PLAIN_WIDTH: Final = 400  # of what goes into a file or a pipe: nothing is cut or wrapped
 BREAKS: Final = ((16, PLAIN_WIDTH), (16, 24), (8, 24), (6, 16))  # widths of headings and names, in ever narrower places

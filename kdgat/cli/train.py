@@ -7,12 +7,11 @@ import typer
 
 from kdgat.cli import options
 from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
-    from kdgat.family.protocol import Family
-    from kdgat.run.directory import OutputDirectory
-    from kdgat.run.end import RunEnd
+    from kdgat.family import Family
+    from kdgat.run import OutputDirectory, RunEnd
 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:

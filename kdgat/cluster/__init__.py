@@ -4,3 +4,47 @@ In: a site file, resource requests, and how an attempt ended. Out: job scripts, 
 a decision: again (with more memory, without that node), wait, or stop. Read `decision.py` first, a pure function with a
 table of tests; then `site.py`, `ending.py` and `slurm.py`.
 """
+
+from typing import TYPE_CHECKING
+
+from kdgat.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kdgat.cluster.child import StopRequest as StopRequest
+    from kdgat.cluster.decision import AttemptLimits as AttemptLimits
+    from kdgat.cluster.decision import decide as decide
+    from kdgat.cluster.ending import EndKind as EndKind
+    from kdgat.cluster.expectation import Expectation as Expectation
+    from kdgat.cluster.history import AttemptLedger as AttemptLedger
+    from kdgat.cluster.history import AttemptRecord as AttemptRecord
+    from kdgat.cluster.resources import ResourceRequest as ResourceRequest
+    from kdgat.cluster.resources import Resources as Resources
+    from kdgat.cluster.resources import format_memory as format_memory
+    from kdgat.cluster.resources import format_walltime as format_walltime
+    from kdgat.cluster.site import LOCAL as LOCAL
+    from kdgat.cluster.site import Site as Site
+    from kdgat.cluster.site import SiteError as SiteError
+    from kdgat.cluster.site import load_site as load_site
+    from kdgat.cluster.slurm import Slurm as Slurm
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "AttemptLedger": "history",
+        "AttemptLimits": "decision",
+        "AttemptRecord": "history",
+        "EndKind": "ending",
+        "Expectation": "expectation",
+        "LOCAL": "site",
+        "ResourceRequest": "resources",
+        "Resources": "resources",
+        "Site": "site",
+        "SiteError": "site",
+        "Slurm": "slurm",
+        "StopRequest": "child",
+        "decide": "decision",
+        "format_memory": "resources",
+        "format_walltime": "resources",
+        "load_site": "site",
+    },
+)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.cluster.child import StopRequest
 
 CONNECTION_FILE: Final = "connection.json"  # which each new scheduler writes anew

@@ -8,16 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.usage import CPU, Usage, usage_of
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed
+from kdgat.stage import Failed, RunDirectory, StageSpec
 from kdgat.stage.provenance import GPUS_VARIABLE
-from kdgat.stage.spec import StageSpec
 
 START_S: Final = 600.0  # for libraries, hashes of inputs and the first steps
 

@@ -15,19 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.polling import wait_until
-from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
-from kdgat.stage.outcome import (
-    EXIT_ENVIRONMENT,
-    EXIT_FAILED,
-    EXIT_FINISHED,
-    EXIT_PAUSED,
-    Failed,
-    FailureKind,
-    Finished,
-    Outcome,
-    Paused,
-)
+from kdgat.base import wait_until
+from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused, RunDirectory
+from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED
 from kdgat.stage.process import PARENT_PROCESS_VARIABLE
 from kdgat.stage.work import peak_kib
 

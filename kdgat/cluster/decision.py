@@ -9,7 +9,7 @@ from kdgat.cluster.container import IMAGE_CHANGED
 from kdgat.cluster.ending import NOT_NOW, UNCOUNTED, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources, format_memory, format_walltime
 from kdgat.cluster.site import Site
-from kdgat.stage.outcome import FailureKind
+from kdgat.stage import FailureKind
 
 # Bounds on what happens without a new checkpoint, each apart from the others.
 MAX_STALE_ATTEMPTS: Final = 3  # faults of the stage

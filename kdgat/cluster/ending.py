@@ -4,7 +4,7 @@ import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kdgat.stage.outcome import Failed, FailureKind, Outcome, Paused
+from kdgat.stage import Failed, FailureKind, Outcome, Paused
 
 
 class EndKind(StrEnum):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cluster.resources import ResourceRequest, Resources, parse_memory, parse_walltime
 from kdgat.cluster.site import Site
 

@@ -16,8 +16,7 @@ from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, f
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth, similar
 from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, planned_epochs, run_name
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.work import Work
+from kdgat.stage import RunDirectory, Work
 
 # An estimate that is not rounded looks exact, which it is not.
 ROUND_S: Final = 300

@@ -15,9 +15,7 @@ from kdgat.base.files import append_snapshot
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.outcome import Failed, FailureKind, Finished
+from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, RunDirectoryError
 
 # A node that is broken has been mended or drained by then; one that was cut off for a moment is not lost for weeks.
 EXCLUDED_FOR_S: Final = 86_400.0

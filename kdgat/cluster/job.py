@@ -21,12 +21,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kdgat.base.polling import wait_until
+from kdgat.base import wait_until
 from kdgat.cluster.attendance import Attendance
 from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.errors import RunDirectoryMissingError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED

@@ -9,9 +9,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base.files import write_bytes_atomically
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Outcome
+from kdgat.base import write_bytes_atomically
+from kdgat.stage import Outcome, RunDirectory
 
 ALIVE: Final = "alive-{}"  # empty from the end of the prologue on, then the node's name; touched while the job lives
 REPORT: Final = "report-{}.json"

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from kdgat.base.configuration import Config, ConfigurationError, validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, ConfigurationError, UserError, validate_config
 
 _WALLTIME_FIX: Final = (
     "write hours:minutes:seconds as 16:00:00, days-hours:minutes:seconds as 2-00:00:00, or minutes as 90"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cluster.attendance import CONNECTION_FILE, NO_DASHBOARD
 from kdgat.cluster.container import (
     clearing_lines,

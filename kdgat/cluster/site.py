@@ -16,8 +16,8 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 import kdgat
-from kdgat.base.configuration import Config, ConfigurationError, read_yaml, validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, ConfigurationError, UserError, validate_config
+from kdgat.base.configuration import read_yaml
 from kdgat.base.files import read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cluster.clock import Clock
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob, Scheduler, jobs_named

@@ -18,16 +18,13 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
 from kdgat.cluster.site import Site
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import FailureKind
-from kdgat.stage.spec import StageSpec
-from kdgat.stage.work import Work
+from kdgat.stage import FailureKind, RunDirectory, StageSpec, Work
 
 PATTERN: Final = "*.jsonl"
 FOLDER: Final = "history"  # beside the output directories of the runs

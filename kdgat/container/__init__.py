@@ -5,7 +5,7 @@ run the agreement of versions and sources inside and outside, and what a stage s
 first, then `agreement.py`; `apptainer.py` is the only module that calls Apptainer.
 """
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 class ImageError(UserError):

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.base.files import sha256_of_file, write_bytes_atomically
+from kdgat.base import sha256_of_file, write_bytes_atomically
 from kdgat.container import ImageError, probe
 from kdgat.container.apptainer import command_environment, find_apptainer
 from kdgat.container.checkout import Checkout

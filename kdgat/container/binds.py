@@ -12,10 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.container.layout import PREFIX
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import RunDirectory, StageSpec
 
 MOST_LINKS: Final = 40  # on the way to one file, as the kernel's limit
 MOST_BINDS: Final = 32  # of what is read; where there are more, folders above are bound instead

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.files import replacing, sha256_of_file, sync_to_disk
+from kdgat.base import sha256_of_file, sync_to_disk
+from kdgat.base.files import replacing
 from kdgat.container import ImageError
 from kdgat.container.apptainer import apptainer_variables, check_image, command_environment, find_apptainer
 from kdgat.container.checkout import Checkout

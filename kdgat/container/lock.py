@@ -10,7 +10,7 @@ from typing import Any, Final
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.container import ImageError
 from kdgat.container.checkout import Checkout
 from kdgat.container.contents import read_hashes, read_pins

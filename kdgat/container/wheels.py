@@ -19,7 +19,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from kdgat.base.files import sha256_of_file
+from kdgat.base import sha256_of_file
 from kdgat.container import ImageError
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout
 from kdgat.container.contents import read_hashes, read_pins

@@ -12,21 +12,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
-from kdgat.run.finished import FinishedRun
+from kdgat.run import FinishedRun
 
 if TYPE_CHECKING:  # a command needs a part of them
-    from kdgat.cluster.expectation import Expectation
-    from kdgat.cluster.resources import Resources
+    from kdgat.cluster import Expectation, Resources
     from kdgat.cluster.sizing import Estimate
-    from kdgat.report.content import RunContent
-    from kdgat.report.document import Document
-    from kdgat.run.config import RunConfig
-    from kdgat.run.directory import OutputDirectory
-    from kdgat.run.measure import Measure
-    from kdgat.run.plan import Run
+    from kdgat.report import Document, RunContent
+    from kdgat.run import Measure, OutputDirectory, Run, RunConfig, Table
     from kdgat.run.results import RunResults
-    from kdgat.run.table import Table
-    from kdgat.stage.directory import RunDirectory
+    from kdgat.stage import RunDirectory
 
 
 VALIDATION: Final = "validation"  # objective of a sweep: what training is stopped by

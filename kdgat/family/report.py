@@ -4,13 +4,13 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.family.registry import find_family
+from kdgat.report import Document
 from kdgat.report.consumption import with_consumption
 from kdgat.report.content import read_run
-from kdgat.report.document import Document, render_document
-from kdgat.run.directory import OutputDirectory
+from kdgat.report.document import render_document
+from kdgat.run import OutputDirectory
 
 
 def write_report(run_directory: Path | str) -> Path:

@@ -17,8 +17,8 @@ from typing import Any, Final
 import yaml
 from pydantic import Field
 
-from kdgat.base.configuration import Config, read_yaml, unknown_key_text, validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError, unknown_key_text, validate_config
+from kdgat.base.configuration import read_yaml
 
 DIGITS: Final = 4  # of a number that is drawn: a configuration is read by people
 RANGES: Final = ("uniform", "log", "int")

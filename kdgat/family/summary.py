@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
-from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageState
-from kdgat.run.finished import FinishedRun, has_results
-from kdgat.run.interval import Interval
-from kdgat.run.measure import Measure
-from kdgat.run.table import counted
-from kdgat.stage.errors import RunDirectoryError, StageInputError
+from kdgat.run import FinishedRun, Interval, Measure, OutputDirectory, RunError, StageState, counted
+from kdgat.run.directory import DONE_STATES, RunIndex
+from kdgat.run.finished import has_results
+from kdgat.stage import RunDirectoryError, StageInputError
 
 FINISHED: Final = "finished"  # state of a run whose stages are all done
 SWEEP_FILE: Final = "sweep.json"

@@ -21,19 +21,16 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
 from kdgat.base.configuration import execution_keys, without_keys
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically, write_json_atomically
-from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
 from kdgat.family.summary import SWEEP_FILE, TRIALS, trial_name
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.run.finished import EVALUATION
+from kdgat.run import EVALUATION, Measure, OutputDirectory, PlannedStage, Run, RunConfig, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.local import new_index
-from kdgat.run.measure import Measure
-from kdgat.run.plan import InputReference, PlannedStage, Run, with_dependencies
-from kdgat.stage.spec import StageInput
+from kdgat.run.plan import InputReference, with_dependencies
+from kdgat.stage import StageInput
 
 STAGES: Final = "stages"
 CONFIG_FILE: Final = "config.yaml"

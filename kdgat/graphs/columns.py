@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.graphs.packing import PackedRows
 from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, Schema, X
 

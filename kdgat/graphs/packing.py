@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 BLOCK_ROWS: Final = 64
 MAX_FEATURES: Final = 511  # so that the values of a block are counted in 16 bits

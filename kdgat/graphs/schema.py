@@ -9,7 +9,7 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 Level = Literal["graph", "node", "edge"]
 DType = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"]

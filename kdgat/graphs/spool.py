@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, count_blocks, datasets_of
 from kdgat.graphs.packing import BLOCK_ROWS, Packed, PackedRows, Packing, narrowed, pack

@@ -12,8 +12,8 @@ from typing import Any
 import h5py
 import numpy as np
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sync_to_disk, temporary_path
+from kdgat.base import UserError, sync_to_disk
+from kdgat.base.files import temporary_path
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import Packing
 from kdgat.graphs.reading import (

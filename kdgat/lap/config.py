@@ -7,15 +7,14 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from kdgat.base.configuration import Config, unknown_key_text
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError, unknown_key_text
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.lap.instances.distributions import DISTRIBUTIONS
 from kdgat.lap.names import PREPARE
 from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig
-from kdgat.run.config import RunConfig, refuse_unknown
-from kdgat.run.finished import EVALUATION
-from kdgat.training.config import TrainingConfig
+from kdgat.run import EVALUATION, RunConfig
+from kdgat.run.config import refuse_unknown
+from kdgat.training import TrainingConfig
 
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.

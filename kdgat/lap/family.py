@@ -5,12 +5,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.base.text import describe_bytes, describe_time
+from kdgat.base import describe_bytes
+from kdgat.base.text import describe_time
+from kdgat.cluster import Expectation, Resources, format_walltime
 from kdgat.cluster.estimate import configured_request
-from kdgat.cluster.expectation import Expectation
-from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.sizing import Estimate
-from kdgat.family.protocol import DataSize, Family, Option, PlanTable
+from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.inputs import lap_run
@@ -28,13 +28,10 @@ from kdgat.lap.training.schedule import (
     rates_here,
     read_rates,
 )
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.plan import Run
-from kdgat.run.table import Table
+from kdgat.run import OutputDirectory, Run, Table
 
 if TYPE_CHECKING:
-    from kdgat.report.content import RunContent
-    from kdgat.report.document import Document
+    from kdgat.report import Document, RunContent
 
 OPTIONS: Final = (
     Option(

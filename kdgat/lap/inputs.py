@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kdgat.base.configuration import validate_config
+from kdgat.base import validate_config
+from kdgat.cluster import ResourceRequest
 from kdgat.cluster.estimate import DEFAULT_KEY
-from kdgat.cluster.resources import ResourceRequest
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import count_size, find_files
 from kdgat.lap.names import FAMILY, PREPARE, START
@@ -13,8 +13,8 @@ from kdgat.lap.plan import members, plan_lap
 from kdgat.lap.sections import TrainingStageConfig
 from kdgat.lap.training.memory import job_memory
 from kdgat.lap.training.start import check_lap_start, starting_weights
-from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.spec import StageInput
+from kdgat.run import PlannedStage, Run
+from kdgat.stage import StageInput
 
 
 def lap_run(config: LapConfig) -> Run:

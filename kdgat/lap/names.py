@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from kdgat.run.finished import WEIGHTS
+from kdgat.run import WEIGHTS
 
 FAMILY: Final = "lap"
 PREPARE: Final = "prepare"

@@ -21,9 +21,9 @@ from kdgat.lap.sections import (
     PrepareConfig,
     TrainingStageConfig,
 )
-from kdgat.run.finished import EVALUATION
+from kdgat.run import EVALUATION, PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.run.plan import InputReference, PlannedStage
+from kdgat.run.plan import InputReference
 
 ALL_SIZES: Final = "all"
 GROUP_WORD: Final = "_and_"

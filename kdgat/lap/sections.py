@@ -7,8 +7,8 @@ from typing import Final, Literal, get_args
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.training.config import TrainingConfig
+from kdgat.base import Config
+from kdgat.training import TrainingConfig
 
 FEATURE_VERSION = 2  # rises when the same instance gives another graph
 LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there

@@ -11,8 +11,8 @@ import logging
 import torch
 from torch import Tensor
 
-from kdgat.base.configuration import validate_config
-from kdgat.graphs.store import GraphStore
+from kdgat.base import validate_config
+from kdgat.graphs import GraphStore
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.lap.models import make_model
 from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
@@ -20,15 +20,9 @@ from kdgat.lap.plan import kind_of
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.training.objective import WarmStartObjective
 from kdgat.lap.training.start import check_lap_start, describe_model
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.allocator import use_expandable_segments
-from kdgat.training.graph_source import GraphSource
-from kdgat.training.random_state import seed_everything
-from kdgat.training.stage import SeveralFits, train_stage
-from kdgat.training.weights import first_difference, load_weights
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.training import GraphSource, SeveralFits, load_weights, seed_everything, train_stage, use_expandable_segments
+from kdgat.training.weights import first_difference
 
 logger = logging.getLogger(__name__)
 

@@ -4,3 +4,31 @@ In: files of a model, with metrics and provenance. Out: entries that never chang
 takes the place of the one in service, as a pure function of what all score on the same data. Read `promotion.py`
 first, then `registry.py`.
 """
+
+from typing import TYPE_CHECKING
+
+from kdgat.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kdgat.registry.entry import Decision as Decision
+    from kdgat.registry.entry import ModelEntry as ModelEntry
+    from kdgat.registry.entry import ServiceChange as ServiceChange
+    from kdgat.registry.promotion import Promotion as Promotion
+    from kdgat.registry.promotion import decide as decide
+    from kdgat.registry.promotion_rule import PromotionRule as PromotionRule
+    from kdgat.registry.registry import Registry as Registry
+    from kdgat.registry.registry import RegistryError as RegistryError
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Decision": "entry",
+        "ModelEntry": "entry",
+        "Promotion": "promotion",
+        "PromotionRule": "promotion_rule",
+        "Registry": "registry",
+        "RegistryError": "registry",
+        "ServiceChange": "entry",
+        "decide": "promotion",
+    },
+)

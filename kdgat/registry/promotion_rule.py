@@ -4,7 +4,7 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 
 FALSE_ALARMS: Final = "false_alarm_rate"
 ACCURACY: Final = "accuracy"

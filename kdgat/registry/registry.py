@@ -17,13 +17,8 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import (
-    remove_temporary_files,
-    sha256_of_file,
-    sync_to_disk,
-    write_bytes_atomically,
-)
+from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
+from kdgat.base.files import remove_temporary_files
 from kdgat.registry.entry import (
     Decision,
     Metrics,
@@ -34,7 +29,7 @@ from kdgat.registry.entry import (
     now,
     service_name,
 )
-from kdgat.stage.errors import RunDirectoryError, StageBusyError
+from kdgat.stage import RunDirectoryError, StageBusyError
 from kdgat.stage.owner import Owner, own
 
 logger = logging.getLogger(__name__)

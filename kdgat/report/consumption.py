@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from kdgat.base.text import MIB
-from kdgat.cluster.resources import format_memory, format_walltime
+from kdgat.base import MIB
+from kdgat.cluster import format_memory, format_walltime
 from kdgat.cluster.usage import Usage
 from kdgat.report.content import StageContent
 from kdgat.report.document import Document, Section
-from kdgat.run.table import Table
+from kdgat.run import Table
 
 LITTLE: Final = 0.3  # share of the memory that was asked for, below which much of it is kept from others
 IDLE: Final = 0.4  # share of the time, below which a GPU has too little to do

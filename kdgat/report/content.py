@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kdgat.base.errors import UserError
-from kdgat.cluster.history import OPEN, AttemptLedger
+from kdgat.base import UserError
+from kdgat.cluster import AttemptLedger
+from kdgat.cluster.history import OPEN
 from kdgat.cluster.usage import Usage, usage_of
-from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord
-from kdgat.run.finished import EVALUATION, Curve, curves_of_fits, has_results
+from kdgat.run import EVALUATION, OutputDirectory, StageRecord
+from kdgat.run.directory import DONE_STATES, RunIndex
+from kdgat.run.finished import Curve, curves_of_fits, has_results
 from kdgat.run.results import RunResults
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.stage.work import Work
+from kdgat.stage import Finished, RunDirectory, Work
 
 R = TypeVar("R", bound=RunResults)
 

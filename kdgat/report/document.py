@@ -14,7 +14,8 @@ from plotly.offline import get_plotlyjs
 
 from kdgat.report.content import RunContent, StageContent
 from kdgat.report.style import Key, Picture
-from kdgat.run.table import Cell, Table
+from kdgat.run import Table
+from kdgat.run.table import Cell
 
 STYLESHEET, SCRIPT = "page.css", "page.js"
 

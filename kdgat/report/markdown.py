@@ -9,7 +9,8 @@ from typing import Final
 
 from kdgat.report.document import Document
 from kdgat.report.drawing import as_data_uri, as_svg
-from kdgat.run.table import Cell, Table
+from kdgat.run import Table
+from kdgat.run.table import Cell
 
 WIDTH: Final = 105  # of a table, in characters: the page has room for so many, and scrolls without showing that it does
 PADDING: Final = 3  # of a column, in characters

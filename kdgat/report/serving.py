@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 HOST: Final = "127.0.0.1"
 _SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]", re.ASCII)  # characters that mean something to a shell

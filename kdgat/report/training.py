@@ -22,7 +22,7 @@ from kdgat.report.style import (
     line_key,
     series_style,
 )
-from kdgat.run.directory import StageRecord
+from kdgat.run import StageRecord
 from kdgat.run.finished import Curve
 
 FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it

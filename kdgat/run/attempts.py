@@ -1,6 +1,7 @@
 """The attempts at the stages of a run as rows of a table: what was asked for, what happened, what followed."""
 
-from kdgat.cluster.history import OPEN, AttemptLedger, AttemptRecord
+from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.cluster.history import OPEN
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_seconds
 

@@ -8,12 +8,13 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from kdgat.base.configuration import Config, ConfigurationError, load_preset, unknown_key_text, validate_config
+from kdgat.base import Config, ConfigurationError, unknown_key_text, validate_config
+from kdgat.base.configuration import load_preset
+from kdgat.cluster import ResourceRequest
 from kdgat.cluster.estimate import DEFAULT_KEY, configured_request
-from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets
 from kdgat.run.directory import RunError
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 
 Seed = Annotated[int, Field(ge=0, lt=10**9)]  # generators of random numbers refuse negative ones
 

@@ -11,11 +11,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically, write_snapshot
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.outcome import FailureKind
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.files import write_snapshot
+from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import own, require_free
 
 SCHEMA_VERSION = 1

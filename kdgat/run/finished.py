@@ -10,7 +10,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
 from kdgat.run.measure import Measure
 from kdgat.run.results import Versioned
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished
 
 WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
 EVALUATION: Final = "evaluation"  # the stage, one per seed, whose outcomes become the results of a run

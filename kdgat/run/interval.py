@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 
 # Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the normal one is near enough.
 _T: Final = (

@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any
 
-from kdgat.base.configuration import Config, execution_keys, unknown_key_text, validate_config
+from kdgat.base import Config, unknown_key_text, validate_config
+from kdgat.base.configuration import execution_keys
 from kdgat.run.plan import InputReference, PlannedStage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Outcome
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Outcome, RunDirectory, StageInputError, StageSpec
 
 
 @dataclass(frozen=True)

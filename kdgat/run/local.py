@@ -9,8 +9,7 @@ from pathlib import Path
 
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.plan import Run, find_stage, with_dependencies
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, Finished, Paused
+from kdgat.stage import Failed, Finished, Paused, RunDirectory
 from kdgat.stage.provenance import code_difference
 from kdgat.stage.runner import run_stage
 

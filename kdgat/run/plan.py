@@ -8,14 +8,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from kdgat.base.configuration import unknown_key_text
+from kdgat.base import unknown_key_text
 from kdgat.base.hashes import KnownHashes
-from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster import ResourceRequest
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import Finished, RunDirectory, StageInput, StageSpec
 
 
 @dataclass(frozen=True)

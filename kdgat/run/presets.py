@@ -7,7 +7,8 @@ differ.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from kdgat.base.configuration import Config, apply_overrides, load_preset, validate_config
+from kdgat.base import Config, validate_config
+from kdgat.base.configuration import apply_overrides, load_preset
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationError
 
-from kdgat.base.configuration import Config, describe_validation_error
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import Config, write_bytes_atomically
+from kdgat.base.configuration import describe_validation_error
 from kdgat.run.directory import RunError
 from kdgat.run.measure import Measure
 from kdgat.stage.provenance import git_state

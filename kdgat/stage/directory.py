@@ -10,7 +10,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kdgat.base.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
+from kdgat.base import to_json, write_bytes_atomically
+from kdgat.base.files import remove_temporary_files, write_snapshot
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own

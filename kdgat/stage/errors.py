@@ -1,6 +1,6 @@
 """Errors that a stage can end with; the runner turns each into a kind of `Failed`."""
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 class RunDirectoryError(UserError):

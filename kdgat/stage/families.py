@@ -10,7 +10,7 @@ name into a package. A distribution of its own brings a family along by the entr
 from importlib import metadata
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.stage.errors import StageInputError
 
 BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}

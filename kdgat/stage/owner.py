@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from kdgat.base.files import write_json_atomically
-from kdgat.base.polling import wait_until
+from kdgat.base import wait_until, write_json_atomically
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 
 logger = logging.getLogger(__name__)

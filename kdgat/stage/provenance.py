@@ -14,7 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.files import to_json, write_snapshot
+from kdgat.base import to_json
+from kdgat.base.files import write_snapshot
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)

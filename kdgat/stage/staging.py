@@ -24,7 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from kdgat.base.files import HASH_BLOCK_BYTES, sha256_of_file
+from kdgat.base import sha256_of_file
+from kdgat.base.files import HASH_BLOCK_BYTES
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.owner import LOCKS_UNSUPPORTED
 from kdgat.stage.spec import StageInput, StageSpec

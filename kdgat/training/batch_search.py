@@ -26,11 +26,8 @@ from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.errors import UserError
-from kdgat.base.files import to_json, write_bytes_atomically
-from kdgat.base.text import MIB
-from kdgat.stage.directory import RunDirectory
+from kdgat.base import MIB, ConfigurationError, UserError, to_json, write_bytes_atomically
+from kdgat.stage import RunDirectory
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
 from kdgat.training.limit import LimitedSource, Unit

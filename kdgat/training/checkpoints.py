@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import remove_temporary_files, sha256_of_file, write_bytes_atomically
-from kdgat.stage.directory import RunDirectory
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.files import remove_temporary_files
+from kdgat.stage import RunDirectory
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
-from kdgat.base.configuration import Config, ConfigurationError, ExecutionOnly, execution_keys, without_keys
+from kdgat.base import Config, ConfigurationError
+from kdgat.base.configuration import ExecutionOnly, execution_keys, without_keys
 from kdgat.cluster.resources import MemoryText, parse_memory
 
 BatchSizeMode = Literal["fixed", "static", "tuner", "trial"]

@@ -9,8 +9,8 @@ from lightning import Fabric
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.base import ConfigurationError
+from kdgat.stage import EnvironmentFaultError
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.config import TrainingConfig
 

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource

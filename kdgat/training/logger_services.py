@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 
 INIT_S: Final = 30.0  # that a server may take to open a run
 FOLDERS: Final = ("tensorboard", "wandb")  # of the run directory, that loggers write

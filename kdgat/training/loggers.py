@@ -23,8 +23,9 @@ from typing import Any, Final
 
 from lightning.pytorch.loggers import Logger
 
-from kdgat.base.files import to_json, write_snapshot
-from kdgat.stage.directory import RunDirectory
+from kdgat.base import to_json
+from kdgat.base.files import write_snapshot
+from kdgat.stage import RunDirectory
 from kdgat.training.logger_services import ENVIRONMENT, SERVICES, End, Place
 from kdgat.training.random_state import capture_random_state, restore_random_state
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.stage.work import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig

@@ -10,9 +10,10 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from kdgat.base.files import remove_temporary_files, write_json_atomically
-from kdgat.stage.directory import RunDirectory, phase_progress
-from kdgat.stage.outcome import Paused
+from kdgat.base import write_json_atomically
+from kdgat.base.files import remove_temporary_files
+from kdgat.stage import Paused, RunDirectory
+from kdgat.stage.directory import phase_progress
 from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.running_time import RunningTime

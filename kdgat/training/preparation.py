@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kdgat.base.errors import UserError
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
+from kdgat.base import UserError
+from kdgat.stage import Finished, Outcome, RunDirectory
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
 

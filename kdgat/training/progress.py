@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tqdm import tqdm
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.work import FitWork
 from kdgat.training.deadline import Deadline
 

@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, FailureKind
+from kdgat.stage import FailureKind, RunDirectory
+from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED
 from kdgat.stage.process import leave, signal_on_parent_death
 from kdgat.stage.runner import describe_exception, failure_kind, find_stage_function
 from kdgat.stage.signals import StopFlag, stop_signals

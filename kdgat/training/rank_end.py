@@ -10,10 +10,9 @@ from typing import Final
 
 import torch
 
-from kdgat.base.files import write_json_atomically
+from kdgat.base import write_json_atomically
 from kdgat.cluster.ending import CRASHES
-from kdgat.stage.errors import EnvironmentFaultError
-from kdgat.stage.outcome import FailureKind
+from kdgat.stage import EnvironmentFaultError, FailureKind
 
 LOST: Final = "LOST"  # how a rank says that it ended because another one had
 LAST_LINES: Final = 12

@@ -23,11 +23,8 @@ from typing import Final
 
 import torch
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.cores import num_usable_cores
-from kdgat.base.polling import wait_until
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.base import ConfigurationError, num_usable_cores, wait_until
+from kdgat.stage import EnvironmentFaultError, RunDirectory
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from kdgat.stage.process import leave

@@ -23,7 +23,7 @@ import torch.distributed as distributed
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.stage import EnvironmentFaultError
 from kdgat.training.batch_size import cut
 from kdgat.training.random_state import seed_everything
 

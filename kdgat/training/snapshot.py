@@ -10,7 +10,7 @@ import torch
 from lightning import Fabric
 from torch import nn
 
-from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.stage import EnvironmentFaultError
 from kdgat.training.averages import Averages
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig

@@ -7,9 +7,7 @@ from typing import Any, Final
 from lightning import LightningModule
 from torch import nn
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import EpochSource
 from kdgat.training.trainer import fit

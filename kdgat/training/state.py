@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from kdgat.stage.outcome import Paused
+from kdgat.stage import Paused
 
 
 @dataclass

@@ -15,9 +15,8 @@ from typing import Any
 
 from lightning import Fabric, LightningModule
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.errors import UserError
-from kdgat.stage.directory import RunDirectory
+from kdgat.base import ConfigurationError, UserError
+from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS

@@ -11,8 +11,7 @@ from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
 from torch import Tensor
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.text import MIB
+from kdgat.base import MIB, ConfigurationError
 from kdgat.cluster.resources import parse_memory
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, cut

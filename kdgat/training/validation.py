@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from lightning import Fabric, LightningModule
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.gradients import to_device

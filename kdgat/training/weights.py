@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically, write_json_atomically
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
+from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
+from kdgat.stage import RunDirectory, StageInputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,8 +5,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.base.configuration import Config
-from kdgat.run.config import RunConfig
+from kdgat.base import Config
+from kdgat.run import RunConfig
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (
     KINDS,

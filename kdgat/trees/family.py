@@ -5,14 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.base.text import describe_bytes
-from kdgat.cluster.expectation import Expectation
-from kdgat.cluster.resources import Resources
+from kdgat.base import describe_bytes
+from kdgat.cluster import Expectation, Resources
 from kdgat.cluster.sizing import Estimate
-from kdgat.family.protocol import DataSize, Family, Option, PlanTable
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.plan import Run
-from kdgat.run.table import Table
+from kdgat.family import DataSize, Family, Option, PlanTable
+from kdgat.run import OutputDirectory, Run, Table
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.inputs import check_files, trees_run
@@ -22,8 +19,7 @@ from kdgat.trees.training.counts import estimate_counts
 from kdgat.trees.training.recommendation import describe_memory, pretraining_seconds, stage_bytes
 
 if TYPE_CHECKING:
-    from kdgat.report.content import RunContent
-    from kdgat.report.document import Document
+    from kdgat.report import Document, RunContent
 
 OPTIONS: Final = (
     Option(

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kdgat.base.configuration import unknown_key_text
-from kdgat.base.errors import UserError
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import EVALUATION, WEIGHTS, FinishedRun
-from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.spec import StageInput
+from kdgat.base import UserError, unknown_key_text
+from kdgat.run import EVALUATION, WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run
+from kdgat.stage import RunDirectory, StageInput, StageInputError
 from kdgat.trees.config import DataConfig, TreesConfig
 from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_input
 from kdgat.trees.plan import plan_trees

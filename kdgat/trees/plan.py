@@ -9,8 +9,8 @@ Without labels there is no fine-tuning and nothing to compare it with. With `sta
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from kdgat.run.finished import EVALUATION, WEIGHTS
-from kdgat.run.plan import InputReference, PlannedStage
+from kdgat.run import EVALUATION, WEIGHTS, PlannedStage
+from kdgat.run.plan import InputReference
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH, START, TEST, TRAIN, VALIDATION
 from kdgat.trees.sections import FEATURE_VERSION, KINDS, FileConfig

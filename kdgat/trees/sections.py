@@ -7,10 +7,11 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.base.configuration import Config, ExecutionOnly
-from kdgat.run.finished import EVALUATION
+from kdgat.base import Config
+from kdgat.base.configuration import ExecutionOnly
+from kdgat.run import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH
 from kdgat.trees.reading.settings import ReadSettings
 

@@ -13,17 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import validate_config
-from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory, input_path
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
+from kdgat.base import validate_config
+from kdgat.graphs import GraphStore
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.stage.directory import CHECKPOINT_GLOB
+from kdgat.training import SeveralFits, load_weights, seed_everything, train_stage, use_expandable_segments
+from kdgat.training.allocator import keep_freed_memory
 from kdgat.training.device import release_memory
-from kdgat.training.random_state import seed_everything
-from kdgat.training.stage import SeveralFits, train_stage
-from kdgat.training.weights import load_weights
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor

@@ -13,7 +13,7 @@ from scipy.sparse import coo_array, csc_array, save_npz
 from kdgat.assignment import read_cost, solve
 from kdgat.assignment.files import read_matrix
 from kdgat.assignment.orlibrary import read_orlibrary
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.schema1 import read_record
 from kdgat.lap.instances.store import write_store

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from kdgat.assignment import read_cost
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 COSTS = np.random.default_rng(0).random((3, 4))
 

@@ -7,15 +7,13 @@ import pytest
 import yaml
 from pydantic import Field
 
+from kdgat.base import Config, ConfigurationError, validate_config
 from kdgat.base.configuration import (
-    Config,
-    ConfigurationError,
     ExecutionOnly,
     apply_overrides,
     execution_keys,
     load_preset,
     read_yaml,
-    validate_config,
     without_keys,
 )
 

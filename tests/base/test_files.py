@@ -7,15 +7,8 @@ import stat
 
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import (
-    read_utf8,
-    remove_temporary_files,
-    sha256_of_file,
-    write_bytes_atomically,
-    write_json_atomically,
-    write_snapshot,
-)
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_json_atomically
+from kdgat.base.files import read_utf8, remove_temporary_files, write_snapshot
 
 
 def names(folder):

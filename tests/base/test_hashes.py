@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.files import sha256_of_file, write_bytes_atomically
+from kdgat.base import sha256_of_file, write_bytes_atomically
 from kdgat.base.hashes import SETTLED_S, KnownHashes, sha256_once
 from tests.support.hashed_bytes import HashedBytes
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.place import check_file, check_folder, describe_os_error
+from kdgat.base import UserError, check_file, check_folder
+from kdgat.base.place import describe_os_error
 
 
 def test_a_folder_that_is_there_or_can_be_made_is_fine_and_stays_as_it_is(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 import time
 
-from kdgat.base.polling import wait_until
+from kdgat.base import wait_until
 
 
 def test_an_answer_that_becomes_true_ends_the_waiting_and_one_that_does_not_ends_with_the_limit() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.canbus.simulation import write_dataset
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from tests.can.small_runs import small_config, train_here
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.local import run_locally
+from kdgat.run import OutputDirectory, run_locally
 
 OVERRIDES = (
     "stages=[normal, evaluation]",

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kdgat.canbus.features import RECORDINGS, SCHEMA
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import write_store
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.graphs import GraphColumns, write_store
+from kdgat.stage import RunDirectory, StageInput, StageSpec
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 from tests.support.waiting import wait_until
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can import backend
 from kdgat.can.backend import dataframes, new_scaler, use_backend
 from kdgat.can.capabilities import CUDF, CUML, Capability
@@ -32,8 +32,7 @@ from kdgat.canbus.readers import parquet
 from kdgat.canbus.readers.parquet import decode_payloads, read_columns, read_parquet
 from kdgat.run.kinds import StageKind
 from kdgat.run.plan import make_spec
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import RunDirectory, StageInput, StageSpec
 from tests.can.small_runs import make_config
 from tests.canbus.features.planted_graphs import planted_columns
 from tests.canbus.recording_files import random_messages

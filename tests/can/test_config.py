@@ -1,12 +1,11 @@
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.can.config import CanConfig
 from kdgat.can.kinds import RUN_KINDS
 from kdgat.can.plan import plan_can
+from kdgat.cluster import ResourceRequest, Site
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site
 from tests.can.small_runs import make_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}

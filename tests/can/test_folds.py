@@ -5,17 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import recording_inputs
 from kdgat.canbus.catalog import HELD_OUT
 from kdgat.canbus.simulation import write_dataset
-from kdgat.family.sweep import Sweep
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.interval import Interval
-from kdgat.run.local import run_locally
+from kdgat.family import Sweep
+from kdgat.run import Interval, OutputDirectory, run_locally
 from tests.can.example_results import example
 from tests.can.small_runs import small_config
 

@@ -10,8 +10,9 @@ from kdgat.can.inputs import check_evaluated, check_recordings, recording_inputs
 from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.simulation import write_dataset
-from kdgat.family.protocol import ScoringRequest
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex
+from kdgat.family import ScoringRequest
+from kdgat.run import OutputDirectory, RunError
+from kdgat.run.directory import RunIndex
 from tests.canbus.recording_files import random_messages, write_text
 
 HEADER = "timestamp,arbitration_id,data_field,attack\n"

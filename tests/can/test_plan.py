@@ -1,11 +1,11 @@
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.can.config import CanConfig
 from kdgat.can.kinds import RUN_KINDS
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import plan_can
-from kdgat.run.plan import PlannedStage
+from kdgat.run import PlannedStage
 from tests.can.small_runs import make_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}

@@ -11,11 +11,9 @@ import torch
 
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import load_attention, load_autoencoder, score_attention
-from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished
+from kdgat.graphs import GraphStore
+from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, StageInput
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput
 from kdgat.training.weights import read_weights
 from tests.can.stage_inputs import (
     FAST,

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from can.interfaces.virtual import VirtualBus
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus import Messages, RecordingError, open_bus
 from kdgat.canbus.stream import MessageStream
 from tests.canbus.log_files import error_frame, fd_frame, frames, remote_frame

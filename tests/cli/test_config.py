@@ -7,7 +7,7 @@ import yaml
 
 from kdgat.cli.config import described
 from kdgat.cli.options import family_config
-from kdgat.family.registry import find_family
+from kdgat.family import find_family
 from tests.support.command_line import Answer
 
 NEEDED = {"can": ("--dataset", "hcrl_sa", "--data-root", "data"), "lap": (), "trees": ()}

@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 
 from kdgat.cli.display import RESULTS, PlainWatcher, TerminalWatcher, watched
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.run.finished import EVALUATION
+from kdgat.run import EVALUATION, OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}

@@ -9,7 +9,7 @@ from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.usage import Asked, Usage, append_usage
-from kdgat.run.local import run_locally
+from kdgat.run import run_locally
 from tests.support.command_line import kdgat
 
 

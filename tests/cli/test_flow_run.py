@@ -3,12 +3,11 @@ from pathlib import Path
 import pytest
 
 from kdgat.cli.flow_run import print_attempts, report_end
+from kdgat.cluster import AttemptLedger, EndKind
 from kdgat.cluster.decision import Retry, Stop
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.run.end import RunEnd
-from kdgat.stage.directory import RunDirectory
+from kdgat.run import OutputDirectory, RunEnd, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import RunDirectory
 from tests.cluster.attempts import ended
 
 

@@ -13,7 +13,7 @@ import typer
 from scipy.optimize import linear_sum_assignment
 from typer.testing import CliRunner
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli.lap_solve import solve_command, solve_file
 from kdgat.stage.families import is_user_error
 from tests.lap.small_evaluations import write_instances, write_network

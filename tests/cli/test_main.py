@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.cli.main import (
     COMMAND_GROUPS,
     HELP_WIDTH,

@@ -7,8 +7,7 @@ import pytest
 from rich.console import Console
 
 from flows.deployment.installation import Installation
-from kdgat.registry.entry import Decision, ModelEntry
-from kdgat.registry.registry import Registry
+from kdgat.registry import Decision, ModelEntry, Registry
 from tests.support.command_line import Answer, kdgat
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from flows.deployment.installation import Installation
 from kdgat.cli.night import read_rule
-from kdgat.registry.promotion_rule import PromotionRule
+from kdgat.registry import PromotionRule
 from tests.support.command_line import kdgat
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kdgat.cli.option_groups import ConfigOptions, JobOptions, RunOptions, spread
-from kdgat.family.registry import find_family
+from kdgat.family import find_family
 
 
 def test_a_command_takes_the_options_of_its_groups_one_by_one_and_gets_them_together() -> None:

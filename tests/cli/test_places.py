@@ -12,7 +12,8 @@ from kdgat.can.config import DataConfig
 from kdgat.can.inputs import refuse_within_dataset
 from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.cluster.script import watcher_name
-from kdgat.run.directory import OutputDirectory, RunIndex
+from kdgat.run import OutputDirectory
+from kdgat.run.directory import RunIndex
 from tests.support.command_line import Answer
 from tests.support.commands import write_commands
 

@@ -10,7 +10,8 @@ from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import Rates, write_rates
-from kdgat.run.directory import OutputDirectory, RunIndex
+from kdgat.run import OutputDirectory
+from kdgat.run.directory import RunIndex
 from kdgat.run.plan import make_spec
 from tests.lap.runs import OVERRIDES, make_config, small_config
 from tests.support.command_line import Answer

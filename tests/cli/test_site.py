@@ -5,7 +5,7 @@ import yaml
 
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cli.options import site_and_request
-from kdgat.cluster.site import Site, load_site
+from kdgat.cluster import Site, load_site
 from tests.support.command_line import kdgat
 
 

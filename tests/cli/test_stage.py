@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage import Finished, Paused, RunDirectory
 from kdgat.stage.process import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.command_line import PROGRAM, kdgat

@@ -6,7 +6,7 @@ from rich.console import Console
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
 from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_tables
-from kdgat.run.table import Table
+from kdgat.run import Table
 from tests.can.example_results import example
 
 

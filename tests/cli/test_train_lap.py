@@ -4,7 +4,7 @@ import pytest
 
 from kdgat.lap.api import WarmStart
 from kdgat.lap.evaluation.results import LapResults
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run import OutputDirectory, StageState
 from tests.lap.runs import MEDIUM, OVERRIDES, SMALL, run_up_to, small_config
 from tests.support.command_line import kdgat, run_kdgat, started_kdgat
 from tests.support.small_runs import as_options

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.stage.outcome import Failed, FailureKind, Paused
+from kdgat.cluster import EndKind
+from kdgat.cluster.ending import AttemptEnd
+from kdgat.stage import Failed, FailureKind, Paused
 
 CHECKPOINT = "checkpoints/checkpoint-00000040.pt"
 

@@ -10,18 +10,9 @@ from typing import Any
 
 import pytest
 
-from kdgat.cluster import child
-from kdgat.cluster.child import (
-    OWN_PAUSE_S,
-    ChildEnd,
-    StopRequest,
-    checkpoint_marker,
-    child_command,
-    read_progress,
-    run_child,
-)
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.cluster import StopRequest, child
+from kdgat.cluster.child import OWN_PAUSE_S, ChildEnd, checkpoint_marker, child_command, read_progress, run_child
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory
 
 pytestmark = pytest.mark.processes
 

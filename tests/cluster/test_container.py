@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
+from kdgat.cluster import Site
 from kdgat.cluster.container import IMAGE_CHANGED, clearing_lines, container_command, container_lines, staging_lines
-from kdgat.cluster.site import Site
 from kdgat.container import apptainer
 from kdgat.container.binds import Bind
 from kdgat.container.layout import CACHES, GPU_CACHES, without_personal_settings

@@ -6,24 +6,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdgat.cluster import AttemptLimits, EndKind, Resources, Site, decide
 from kdgat.cluster.decision import (
     LONGEST_DELAY_S,
     LONGEST_OUTAGE_DELAY_S,
     MAX_ENVIRONMENT,
     MAX_FRUITLESS_ATTEMPTS,
     MAX_LOST,
-    AttemptLimits,
     Decision,
     History,
     Retry,
     Stop,
     Wait,
-    decide,
 )
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.resources import Resources
-from kdgat.cluster.site import Limits, Site
-from kdgat.stage.outcome import FailureKind, Finished
+from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.site import Limits
+from kdgat.stage import FailureKind, Finished
 from tests.cluster.attempts import CHECKPOINT, ended, failed, refused_to_train
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")

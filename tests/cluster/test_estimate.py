@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
+from kdgat.cluster import ResourceRequest, Resources, Site
 from kdgat.cluster.estimate import BUILT_IN, check_command_line, held_to_limits, stage_resources
-from kdgat.cluster.resources import ResourceRequest, Resources
-from kdgat.cluster.site import Limits, Site
+from kdgat.cluster.site import Limits
 
 NOTHING = ResourceRequest()
 UNLIMITED = Site(name="free", scheduler="slurm")

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.cluster.expectation import Expectation, Job, adapt, expect, request_of_job
-from kdgat.cluster.resources import ResourceRequest, Resources
-from kdgat.cluster.site import Limits, Site
+from kdgat.cluster import Expectation, ResourceRequest, Resources, Site
+from kdgat.cluster.expectation import Job, adapt, expect, request_of_job
+from kdgat.cluster.site import Limits
 from kdgat.cluster.sizing import Estimate
 from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, read_usages, usage_path
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import RunDirectory, StageInput, StageSpec
 
 ASKED = Resources(walltime_s=3600, memory_mib=16_384, cores=1)
 JOB = Job("can", "normal", "same", {"bytes": 1000}, "new/normal")

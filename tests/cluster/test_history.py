@@ -8,13 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry, Stop, decide
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import EXCLUDED_FOR_S, AttemptLedger
-from kdgat.cluster.resources import Resources
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.outcome import FailureKind
+from kdgat.cluster import AttemptLedger, AttemptLimits, EndKind, Resources, decide
+from kdgat.cluster.decision import Decision, History, Retry, Stop
+from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.history import EXCLUDED_FOR_S
+from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError
 from tests.cluster.attempts import CHECKPOINT, ended, failed
 from tests.support.faults import unwritable
 

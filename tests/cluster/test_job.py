@@ -12,14 +12,12 @@ import distributed
 import pytest
 from distributed.security import Security
 
-from kdgat.cluster import child, job
+from kdgat.cluster import StopRequest, child, job
 from kdgat.cluster.attendance import Connection, attend
-from kdgat.cluster.child import StopRequest
 from kdgat.cluster.job import run_attempt
 from kdgat.cluster.report import JobFiles, NodeReport, parse_report
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_ENVIRONMENT, Failed
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Failed, RunDirectory, StageSpec
+from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
 

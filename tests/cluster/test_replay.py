@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from kdgat.cluster.expectation import Expectation, Job, expect
-from kdgat.cluster.resources import Resources
+from kdgat.cluster import Expectation, Resources
+from kdgat.cluster.expectation import Job, expect
 from kdgat.cluster.usage import Usage, read_usages
 
 RECORDED = read_usages(Path(__file__).parent / "recorded")

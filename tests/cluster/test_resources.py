@@ -2,17 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdgat.base import UserError
 from kdgat.base.configuration import read_yaml
-from kdgat.base.errors import UserError
-from kdgat.cluster.resources import (
-    ResourceRequest,
-    Resources,
-    format_memory,
-    format_walltime,
-    make_request,
-    parse_memory,
-    parse_walltime,
-)
+from kdgat.cluster import ResourceRequest, Resources, format_memory, format_walltime
+from kdgat.cluster.resources import make_request, parse_memory, parse_walltime
 
 REQUESTS = st.builds(
     ResourceRequest,

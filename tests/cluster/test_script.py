@@ -18,14 +18,14 @@ from dask_jobqueue.slurm import SLURMJob
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
+from kdgat.cluster import Resources, Site, load_site
 from kdgat.cluster.job import parse_options
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import SECRETS, cluster_arguments, job_name, pool_arguments, scheduler_options, watcher_script
-from kdgat.cluster.site import Limits, Site, load_site
+from kdgat.cluster.site import Limits
 from kdgat.container.binds import Bind
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 
 GOLDEN = Path(__file__).parent / "golden"
 DIRECTORY = Path("/scratch/someone/run/stages/normal-large-seed0-0123abcd")

@@ -9,16 +9,13 @@ from typing import Any
 import pytest
 import yaml
 
-from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster import ResourceRequest, Site, SiteError, load_site
 from kdgat.cluster.site import (
     SITES_VARIABLE,
     Limits,
-    Site,
-    SiteError,
     WatcherRequest,
     charged_to,
     find_sites,
-    load_site,
     read_site,
     require_usable,
     site_folders,

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.ending import EndKind
+from kdgat.cluster import EndKind, Slurm
 from kdgat.cluster.scheduler import (
     ALIVE_STATES,
     ENDS,
@@ -12,7 +12,7 @@ from kdgat.cluster.scheduler import (
     JobStatus,
     QueuedJob,
 )
-from kdgat.cluster.slurm import Slurm, parse_job, refusal
+from kdgat.cluster.slurm import parse_job, refusal
 
 # What `scontrol --oneliner show job` of Slurm 22.05.8 said of real jobs, a comment before each.
 PRINTED = (Path(__file__).parent / "golden" / "scontrol_jobs.txt").read_text().splitlines()

@@ -2,10 +2,8 @@ import json
 
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.resources import Resources
-from kdgat.cluster.site import Site
+from kdgat.base import UserError
+from kdgat.cluster import AttemptRecord, Resources, Site
 from kdgat.cluster.usage import (
     Asked,
     Usage,
@@ -16,9 +14,8 @@ from kdgat.cluster.usage import (
     usage_of,
     usage_path,
 )
-from kdgat.stage.outcome import FailureKind
-from kdgat.stage.spec import StageSpec
-from kdgat.stage.work import FitWork, Work
+from kdgat.stage import FailureKind, StageSpec, Work
+from kdgat.stage.work import FitWork
 
 SPEC = StageSpec(family="can", stage="normal", seed=0, config={"training": {"max_epochs": 3}})
 ASKED = Resources(walltime_s=3600, memory_mib=8192, cores=4)

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.container.binds import MOST_BINDS, Bind, stage_binds
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import RunDirectory, StageInput, StageSpec
 
 
 def make_stage(tmp_path: Path, *inputs: Path, reads: tuple[Path, ...] = ()) -> tuple[RunDirectory, StageSpec]:

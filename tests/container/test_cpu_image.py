@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.files import sha256_of_file
+from kdgat.base import sha256_of_file
 from kdgat.container import probe
 from kdgat.container.agreement import check_agreement, describe_here
 from kdgat.container.apptainer import command_environment, exec_command, execute, inspect, run_test

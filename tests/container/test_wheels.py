@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.files import sha256_of_file
+from kdgat.base import sha256_of_file
 from kdgat.container import ImageError
 from kdgat.container.checkout import Checkout
 from kdgat.container.layout import cache_folder

@@ -15,9 +15,9 @@ import pytest
 from flows.deployment.server_content import NO_DATA
 from flows.deployment.service import Service
 from kdgat.can.evaluation.results import Results
-from kdgat.cluster.history import AttemptLedger
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.cluster import AttemptLedger
+from kdgat.registry import Registry
+from kdgat.run import OutputDirectory, StageState
 from tests.deployments.installed import ROOT, Installed, free_port
 from tests.support.small_runs import ENDLESS, ONE_NETWORK, UNTRAINED
 from tests.support.waiting import wait_until

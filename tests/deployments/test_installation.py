@@ -16,7 +16,7 @@ from flows.deployment.installation import (
     machine_timezone,
     without_passwords,
 )
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 def find(tmp_path: Path, **variables: str) -> Installation:

@@ -14,7 +14,7 @@ from prefect.events.worker import EventsWorker
 
 from flows.deployment.notification import AUTOMATIONS, ensure_notifications
 from flows.night_events import NightEvent, tell
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 pytestmark = pytest.mark.prefect
 

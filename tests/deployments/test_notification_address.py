@@ -3,7 +3,7 @@
 import pytest
 
 from flows.deployment.notification import check_address
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 @pytest.mark.parametrize(

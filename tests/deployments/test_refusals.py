@@ -19,7 +19,7 @@ from prefect.utilities.templating import apply_values
 from flows.deployment.installation import PREFECT_FILE, describe
 from flows.parameters import failing_in_one_sentence
 from kdgat.canbus.simulation import write_dataset
-from kdgat.run.directory import RunError
+from kdgat.run import RunError
 from kdgat.stage.families import is_user_error
 from tests.support.servers import PrefectServer
 

@@ -18,7 +18,7 @@ from flows.deployment.installation import POOL, PREFECT_FILE
 from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool, keeping_schedules
 from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.processes

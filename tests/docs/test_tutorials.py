@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run import OutputDirectory, StageState
 from tests.support.servers import PrefectServer
 from tests.support.tutorial import PAGES, ROOT, commands, follow, fresh_clone
 

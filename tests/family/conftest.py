@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from kdgat.family.protocol import Family
-from kdgat.family.registry import find_family
+from kdgat.family import Family, find_family
 from tests.support.toy import TOY
 
 

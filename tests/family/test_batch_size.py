@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.family.registry import find_family
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.local import run_locally
+from kdgat.family import find_family
+from kdgat.run import OutputDirectory, RunConfig, run_locally
 from kdgat.run.plan import create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished, RunDirectory
 from kdgat.stage.runner import run_stage
 from kdgat.training.batch_search import FILE_NAME, BatchDecision
 from tests.can.stage_inputs import FAST, SMALL_AUTOENCODER, SMALL_GAT, make_stage, make_stores

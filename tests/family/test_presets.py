@@ -8,9 +8,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.family.protocol import Family
-from kdgat.family.registry import find_family
+from kdgat.cluster import ResourceRequest
+from kdgat.family import Family, find_family
 from kdgat.lap.config import DEFAULT_PROGRESSION, ProgressiveStage
 
 # What cannot be left out of a configuration.

@@ -5,9 +5,8 @@ import sys
 
 import pytest
 
-from kdgat.family.protocol import Detects, Family
-from kdgat.family.registry import find_family
-from kdgat.stage.errors import StageInputError
+from kdgat.family import Detects, Family, find_family
+from kdgat.stage import StageInputError
 from kdgat.stage.families import family_names, family_package
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.errors import UserError
-from kdgat.family.space import Draw, Space, split_values
+from kdgat.base import ConfigurationError, UserError
+from kdgat.family import Space
+from kdgat.family.space import Draw, split_values
 
 RATE, DECAY = "training.learning_rate", "training.weight_decay"
 

@@ -5,13 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.family.protocol import Family
+from kdgat.family import Family, read_summary, verdict
 from kdgat.family.report import write_report
-from kdgat.family.summary import RunSummary, differences, find_runs, grouped, read_summary, verdict
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.run.interval import Interval
-from kdgat.run.local import run_locally
-from kdgat.run.measure import Measure
+from kdgat.family.summary import RunSummary, differences, find_runs, grouped
+from kdgat.run import Interval, Measure, OutputDirectory, RunError, StageRecord, StageState, run_locally
+from kdgat.run.directory import RunIndex
 from tests.support.command_line import Answer
 
 

@@ -5,17 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli.options import family_config
 from kdgat.cli.sweep import change_from_best, outcomes_table, verdict
-from kdgat.family.protocol import Family
-from kdgat.family.registry import find_family
-from kdgat.family.summary import find_runs, read_summary
-from kdgat.family.sweep import Outcome, Sweep, Trial, check_key, overrides_beside_file, read_sweep
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.run.local import run_locally
-from kdgat.run.measure import Measure
+from kdgat.family import Family, Sweep, find_family, read_summary
+from kdgat.family.summary import find_runs
+from kdgat.family.sweep import Outcome, Trial, check_key, overrides_beside_file, read_sweep
+from kdgat.run import Measure, OutputDirectory, RunConfig, StageState, run_locally
 from tests.support.command_line import Answer
 
 GOOD, BAD = "0.1", "1e-6"  # learning rates

@@ -11,14 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.family.protocol import Family
+from kdgat.family import Family
 from kdgat.family.report import write_report
-from kdgat.run.directory import OutputDirectory, RunError, StageState
-from kdgat.run.local import run_locally
+from kdgat.run import OutputDirectory, RunError, StageState, run_locally
 from kdgat.run.plan import create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished, RunDirectory, StageInputError
 from kdgat.stage.runner import verify_inputs
 from tests.support.command_line import Answer
 from tests.support.hashed_bytes import HashedBytes

@@ -4,9 +4,8 @@ from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from kdgat.family.protocol import Family
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.run.local import run_locally
+from kdgat.family import Family
+from kdgat.run import OutputDirectory, StageState, run_locally
 from tests.support.command_line import run_kdgat, started_kdgat
 from tests.support.servers import PrefectServer
 from tests.support.toy import LONG

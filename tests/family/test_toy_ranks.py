@@ -10,13 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.polling import wait_until
-from kdgat.family.protocol import Family
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.local import run_locally
+from kdgat.base import wait_until
+from kdgat.family import Family
+from kdgat.run import OutputDirectory, run_locally
 from kdgat.run.plan import create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FINISHED, EXIT_PAUSED, Failed, FailureKind, Paused
+from kdgat.stage import Failed, FailureKind, Paused, RunDirectory
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FINISHED, EXIT_PAUSED
 from tests.support.toy import LONG
 
 TWO_RANKS = (*LONG, "training.accumulate=2", "training.num_ranks=2")

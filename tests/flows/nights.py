@@ -8,8 +8,7 @@ from prefect.client.schemas.objects import State
 from flows.nightly import nightly
 from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.canbus.simulation import write_dataset
-from kdgat.registry.promotion_rule import PromotionRule
-from kdgat.registry.registry import Registry
+from kdgat.registry import PromotionRule, Registry
 from tests.can.small_runs import make_config
 from tests.support.small_runs import ONE_NETWORK
 

@@ -18,19 +18,14 @@ from flows.attempts import (
     Stage,
     run_to_end,
 )
-from kdgat.cluster import child, decision
-from kdgat.cluster.child import StopRequest, checkpoint_marker, child_command
+from kdgat.cluster import AttemptLedger, Resources, StopRequest, child, decision
+from kdgat.cluster.child import checkpoint_marker, child_command
 from kdgat.cluster.decision import MAX_ENVIRONMENT, MAX_STALE_ATTEMPTS
 from kdgat.cluster.ending import AttemptEnd
-from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.usage import read_usages
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageBusyError
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageBusyError, StageSpec
 from kdgat.stage.process import PARENT_PROCESS_VARIABLE
-from kdgat.stage.spec import StageSpec
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.waiting import when
 

@@ -12,8 +12,8 @@ import pytest
 from kdgat.can.evaluation.results import Results
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.child import checkpoint_marker
-from kdgat.run.directory import OutputDirectory, StageRecord, StageState
-from kdgat.stage.outcome import Paused
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.stage import Paused
 from tests.support.command_line import kdgat, processes_of, run_kdgat, started_kdgat
 from tests.support.servers import PrefectServer
 from tests.support.small_runs import ALL_STAGES, as_options

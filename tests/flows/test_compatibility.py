@@ -6,7 +6,7 @@ from flows import compatibility
 from flows.compatibility import KNOWN, OF_EVERY_SERVER, find_conflicts, require_compatible
 from flows.deployment import __main__ as deployment
 from flows.server import prefect_api
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 @pytest.fixture

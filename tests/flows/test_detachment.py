@@ -7,11 +7,11 @@ import pytest
 from prefect.context import refresh_global_settings_context
 
 from flows.detachment import detach
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
+from kdgat.cluster import Site
 from kdgat.cluster.script import watcher_name
-from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run import OutputDirectory, RunError
 from tests.support.commands import write_commands
 
 SITE = Site(name="here", scheduler="slurm", interface="lo")

@@ -7,21 +7,16 @@ import pytest
 from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.base.cores import num_usable_cores
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.catalog import DatasetError
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import ResourceRequest, Resources
+from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
 from kdgat.cluster.script import job_name
-from kdgat.cluster.site import Limits, Site
+from kdgat.cluster.site import Limits
 from kdgat.cluster.slurm import JobQueue
-from kdgat.run.directory import OutputDirectory, RunError, StageState
-from kdgat.run.plan import PlannedStage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
-from kdgat.stage.spec import StageSpec
+from kdgat.run import OutputDirectory, PlannedStage, RunError, StageState
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageSpec
 from tests.can.small_runs import make_config
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
 from tests.support.faults import unwritable

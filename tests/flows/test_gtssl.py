@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run import OutputDirectory, StageState
 from kdgat.trees.evaluation.results import TreesResults
 from tests.support.command_line import kdgat, run_kdgat
 from tests.support.small_runs import as_options

@@ -11,18 +11,14 @@ import pytest
 
 from flows.attempts import Attempt
 from flows.job_watch import LEAVE_S, SEEN_S, WAKE_S, JobWatch
-from kdgat.cluster.child import STOP_GRACE_S, StopRequest
-from kdgat.cluster.decision import AttemptLimits, History
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, Site, StopRequest
+from kdgat.cluster.child import STOP_GRACE_S
+from kdgat.cluster.decision import History
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
-from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import JobQueue
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageSpec
 from tests.support.fake_slurm import KILL_WAIT_S, REQUEUE_S, SLEEPS, FakeClock, FakeSlurm
 from tests.support.fake_worker import CHECKPOINT, FakeWorker
 

@@ -8,7 +8,7 @@ import pytest
 from flows import naming
 from flows.naming import artifact_key, artifact_scope, evaluation_name, night_name, training_name
 from kdgat.can.inputs import can_run
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from kdgat.trees.config import TreesConfig
 from tests.can.small_runs import make_config
 

@@ -23,12 +23,10 @@ from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.registered import ModelSource
-from kdgat.cluster.site import LOCAL
+from kdgat.cluster import LOCAL
+from kdgat.registry import Promotion, PromotionRule, Registry
 from kdgat.registry.entry import Metrics, now
-from kdgat.registry.promotion import Promotion
-from kdgat.registry.promotion_rule import PromotionRule
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from tests.can.small_runs import small_config
 from tests.flows.nights import WITHOUT_FLOORS, NightlyRuns
 from tests.support.command_line import kdgat, processes_of

@@ -6,11 +6,10 @@ import pytest
 from flows.execution import Execution
 from flows.node_image import NodeImage
 from kdgat.can.inputs import can_run
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site
+from kdgat.cluster import ResourceRequest, Site
 from kdgat.container import ImageError
 from kdgat.container.agreement import describe_here, image_notes, keep_notes
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from tests.can.small_runs import make_config
 
 

@@ -11,12 +11,11 @@ from flows.can_ids import can_ids
 from flows.gtssl import gtssl
 from flows.nightly import nightly
 from flows.parameters import as_site, explained_keys
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.canbus.catalog import DatasetError
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site, SiteError
+from kdgat.cluster import ResourceRequest, Site, SiteError
 from tests.can.small_runs import make_config
 
 CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}

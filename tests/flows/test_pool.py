@@ -19,10 +19,11 @@ from flows.node_image import NodeImage
 from flows.node_tasks import WORKER_LOST
 from flows.parameters import LOCAL_SITE
 from flows.pool import Pool
-from kdgat.cluster.child import StopRequest
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import StopRequest
+from kdgat.stage import RunDirectory
 from kdgat.stage.runner import run_stage
-from kdgat.training.parts import Parts, missing_parts
+from kdgat.training import Parts
+from kdgat.training.parts import missing_parts
 from tests.support.preparations import CAN_PARTS, LAP_PARTS, artifacts, make_preparation, parts_function
 from tests.support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from prefect.context import refresh_global_settings_context
 from flows.deployment.installation import Installation
 from flows.loopback import LOOPBACK, is_ours
 from flows.server import API_URL_VARIABLE, CLIENT_AUTH_VARIABLE, START_TIMEOUT_VARIABLE, prefect_api
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from tests.support.waiting import wait_until
 
 

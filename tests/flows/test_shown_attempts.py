@@ -6,12 +6,11 @@ from prefect.client.schemas.objects import StateType
 
 from flows.attempts import AttemptResult
 from flows.shown_attempts import ProgressArtifact, StageLines, TotalProgress, attempt_state, publish_attempts
+from kdgat.cluster import AttemptLedger, EndKind, Resources
 from kdgat.cluster.decision import Retry, Stop
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import Resources
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import RunDirectory
 from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")

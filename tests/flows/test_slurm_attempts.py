@@ -8,19 +8,11 @@ import pytest
 
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.slurm_attempts import ORPHANED, SlurmAttempts
-from kdgat.cluster import decision
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster import AttemptLedger, AttemptRecord, EndKind, Resources, Site, StopRequest, decision
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
-from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.outcome import Finished, Paused
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Finished, Paused, RunDirectory, RunDirectoryError, StageSpec
 from tests.support import fake_slurm
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
 from tests.support.fake_worker import FakeWorker

@@ -19,8 +19,8 @@ from prefect.states import Scheduled
 from flows import cancellation, suspension
 from flows.cancellation import reason_to_stop, stopping_with_prefect
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster.child import StopRequest
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.cluster import StopRequest
+from kdgat.run import OutputDirectory, RunError
 from tests.support.servers import PrefectServer
 from tests.support.waiting import wait_until
 

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from flows.watcher import MOST_SHORT, SCRIPT, STATE, WatcherState
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import Resources
+from kdgat.cluster import AttemptLedger, Resources
 from kdgat.cluster.script import watcher_name
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageSpec
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import RunDirectory, StageSpec
 from tests.support.commands import write_commands
 from tests.support.waiting import wait_until
 

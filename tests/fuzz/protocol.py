@@ -18,28 +18,27 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.canbus.catalog import load_catalog
 from kdgat.cli.display import PlainWatcher
 from kdgat.cli.options import read_config
+from kdgat.cluster import AttemptLedger, AttemptRecord, Resources
 from kdgat.cluster.attendance import read_connection
 from kdgat.cluster.child import read_progress
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.report import NodeReport, parse_report
-from kdgat.cluster.resources import Resources
 from kdgat.cluster.site import read_site
 from kdgat.cluster.usage import Asked, Usage, read_usages
-from kdgat.family.registry import find_family
+from kdgat.family import find_family, read_summary
 from kdgat.family.report import family_of
-from kdgat.family.summary import grouped, read_summary
+from kdgat.family.summary import grouped
 from kdgat.lap.training.start import last_weights
-from kdgat.registry.registry import Registry
+from kdgat.registry import Registry
+from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.attempts import attempt_rows
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.directory import RunIndex
 from kdgat.run.progress import describe_progress, fraction_done
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_ENVIRONMENT, Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageInput, StageSpec, Work
+from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from kdgat.stage.owner import own, read_owner
 from kdgat.stage.provenance import code_difference, note_in_attempt, record_attempt
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput, StageSpec
-from kdgat.stage.work import FitWork, Work
+from kdgat.stage.work import FitWork
 from kdgat.training.batch_search import read_decision
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.weights import read_arrays, read_weights, save_weights

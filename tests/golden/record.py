@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from docs.generate import commands_page
-from kdgat.family.registry import find_family
-from kdgat.run.directory import OutputDirectory
+from kdgat.family import find_family
+from kdgat.run import OutputDirectory
 from kdgat.run.results import RunResults
 from tests.support.command_line import kdgat
 

@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from kdgat.graphs.columns import GraphColumns, pointers
-from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
+from kdgat.graphs import CORE, EDGE_ATTR, Column, GraphColumns, Schema, pointers
 
 NODE_FEATURES = ("count", "period", "entropy")
 EDGE_FEATURES = ("transitions", "delay")

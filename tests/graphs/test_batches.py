@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.store import GraphStore, write_store
+from kdgat.graphs import GraphStore, TensorColumns, write_store
 from tests.graphs.examples import (
     EDGE_FEATURES,
     NODE_FEATURES,

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
-from kdgat.graphs.columns import GraphColumns
+from kdgat.base import UserError
+from kdgat.graphs import GraphColumns
 from tests.graphs.examples import data_of, empty_columns, random_columns
 
 

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
+from kdgat.graphs import EDGE_ATTR, EDGE_INDEX, Column, GraphColumns, GraphStore, Schema, TensorColumns, write_store
 from kdgat.graphs import packing as packing_module
 from kdgat.graphs import spool as spool_module
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, Schema, X
-from kdgat.graphs.store import GraphStore, StoreError, write_store
+from kdgat.graphs.schema import X
+from kdgat.graphs.store import StoreError
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, SCHEMA, random_columns
 
 NUM_FEATURES = 11  # bits of more than one byte

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.graphs.plans import plan_by_graphs, plan_by_size
 
 SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(lambda sizes: np.array(sizes, np.int64))

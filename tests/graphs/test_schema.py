@@ -7,11 +7,21 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
-from kdgat.base.errors import UserError
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns, pointers
-from kdgat.graphs.schema import CORE, EDGE_ATTR, EDGE_INDEX, Column, Schema, X
-from kdgat.graphs.store import GraphStore, StoreError, write_store
+from kdgat.base import UserError
+from kdgat.graphs import (
+    CORE,
+    EDGE_ATTR,
+    EDGE_INDEX,
+    Column,
+    GraphColumns,
+    GraphStore,
+    Schema,
+    TensorColumns,
+    pointers,
+    write_store,
+)
+from kdgat.graphs.schema import X
+from kdgat.graphs.store import StoreError
 
 TREES = Schema(
     (

@@ -11,12 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
+from kdgat.graphs import CORE, GraphColumns, GraphStore, Schema, write_store
 from kdgat.graphs import spool as spool_module
-from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.reading import SCHEMA_VERSION_KEY
-from kdgat.graphs.schema import CORE, Schema
-from kdgat.graphs.store import GraphStore, StoreError, write_store
-from kdgat.stage.directory import RunDirectory
+from kdgat.graphs.store import StoreError
+from kdgat.stage import RunDirectory
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, empty_columns, random_columns
 
 BUILD = {"window": 100, "stride": 50, "features": ["count"]}

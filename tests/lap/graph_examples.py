@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment import solve
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import write_store
+from kdgat.graphs import GraphColumns, write_store
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.sections import GraphConfig
 

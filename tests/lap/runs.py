@@ -9,11 +9,8 @@ from kdgat.lap.config import LapConfig
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.plan import plan_lap
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.local import run_locally
-from kdgat.run.plan import PlannedStage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Outcome
+from kdgat.run import OutputDirectory, PlannedStage, run_locally
+from kdgat.stage import Outcome, RunDirectory
 
 SMALL, MEDIUM, LARGE = "small_512_only", "small_1024_only", "mid_1536"
 PROGRESSION: dict[str, Any] = {

@@ -12,11 +12,10 @@ from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import FEATURE_VERSION, DualNetworkConfig, GraphConfig, ModelConfig
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInput, StageSpec
 from kdgat.stage.provenance import record_attempt
-from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.weights import save_weights
 
 STAGES = ("small_512_only", "mid_2048")  # names alone: the matrices are small

@@ -10,10 +10,9 @@ from kdgat.assignment import CostError, InfeasibleError
 from kdgat.lap.api import WarmStart
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished, Paused, RunDirectory, StageInputError
 from tests.lap.small_evaluations import write_network
 
 

@@ -1,10 +1,8 @@
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.errors import UserError
+from kdgat.base import ConfigurationError, UserError
+from kdgat.cluster import ResourceRequest, Site
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site
 from kdgat.lap.config import LapConfig, with_two_in_one
 from tests.lap.runs import make_config
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.plan import kind_of, members, plan_lap
 from kdgat.run.plan import make_spec
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, plan_of, small_config

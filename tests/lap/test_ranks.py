@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished, RunDirectory
 from tests.lap.runs import MEDIUM, SMALL, run_up_to, small_config
 
 GROUP = f"{SMALL}_and_{MEDIUM}-seed0"

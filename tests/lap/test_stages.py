@@ -7,15 +7,12 @@ import torch
 
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
-from kdgat.run.directory import RunError
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Failed, Finished
-from kdgat.training import stage
+from kdgat.run import RunError, run_locally
+from kdgat.stage import Failed, Finished, RunDirectory, StageInputError
+from kdgat.training import load_weights, stage
 from kdgat.training.state import FitResult
 from kdgat.training.trainer import fit
-from kdgat.training.weights import load_weights, read_weights, save_weights
+from kdgat.training.weights import read_weights, save_weights
 from tests.lap.runs import LARGE, MEDIUM, SMALL, outcome_of, run_up_to, small_config
 
 TWO_IN_ONE = f"jobs=[[{SMALL}, {MEDIUM}]]"

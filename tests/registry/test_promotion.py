@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.configuration import ConfigurationError, validate_config
-from kdgat.registry.entry import Metrics, ModelEntry, RegistryIndex, Scores, ServiceChange
-from kdgat.registry.promotion import Promotion, best_models, ceiling, decide, lost_scenarios
-from kdgat.registry.promotion_rule import PromotionRule
+from kdgat.base import ConfigurationError, validate_config
+from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange, decide
+from kdgat.registry.entry import Metrics, RegistryIndex, Scores
+from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
 
 RULE = PromotionRule(margin=0.01, worse_by=0.02, more_false_alarms=0.005)
 

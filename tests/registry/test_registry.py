@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.registry import ModelEntry, Registry, RegistryError
 from kdgat.registry import registry as module
-from kdgat.registry.entry import ModelEntry, now
-from kdgat.registry.registry import ENTRY_FILE, UNFINISHED, Registry, RegistryError
+from kdgat.registry.entry import now
+from kdgat.registry.registry import ENTRY_FILE, UNFINISHED
 from tests.support.waiting import TIMEOUT_S
 
 

@@ -3,10 +3,10 @@ from typing import Any
 import pytest
 
 from kdgat.cluster.usage import Asked, Usage
+from kdgat.report import Document, Section
 from kdgat.report.consumption import consumption_section, with_consumption
 from kdgat.report.content import StageContent
-from kdgat.report.document import Document, Section
-from kdgat.run.directory import StageRecord, StageState
+from kdgat.run import StageRecord, StageState
 
 ASKED = Asked(walltime_s=7200, memory_mib=98_304, cores=8)
 PROFILE = {

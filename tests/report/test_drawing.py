@@ -4,11 +4,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kdgat.report import training
-from kdgat.report.document import Document, Section
+from kdgat.report import Document, Picture, Section, blank, training
 from kdgat.report.drawing import HEIGHT, MOST_POINTS, WIDTH, as_data_uri, as_svg
 from kdgat.report.markdown import as_markdown
-from kdgat.report.style import Picture, blank
 
 EPOCHS = [0.0, 1.0, 2.0, 3.0]
 CURVE = {

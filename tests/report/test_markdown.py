@@ -1,7 +1,7 @@
 import pytest
 
 from kdgat.report.markdown import PADDING, as_tables, escaped
-from kdgat.run.table import Table
+from kdgat.run import Table
 
 SCORES = Table.of(
     ["scenario", "windows", "F1", "false alarms"], [["test_01", "353", "0.9", "0.1"], ["test_02", "30", "0.8", "-"]], ""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.report.serving import ReportServer, copy_command, serve_command, tunnel_command
 from tests.support.web import ask
 

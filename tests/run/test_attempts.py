@@ -4,13 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.cluster import AttemptLedger, EndKind, Resources
 from kdgat.cluster.decision import Retry, Stop
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import Resources
+from kdgat.run import OutputDirectory, StageRecord
 from kdgat.run.attempts import attempt_rows, filled_columns, repeated_rows
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
-from kdgat.stage.directory import RunDirectory
+from kdgat.run.directory import RunIndex
+from kdgat.stage import RunDirectory
 from tests.can.small_runs import make_config
 from tests.cluster.attempts import CHECKPOINT, ended
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
+from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 
 
 def hold(path: Path, held: Event, release: Event) -> None:

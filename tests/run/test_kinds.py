@@ -1,10 +1,11 @@
 import pytest
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
+from kdgat.run import PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.run.plan import InputReference, PlannedStage, make_spec
-from kdgat.stage.errors import StageInputError
-from kdgat.training.config import TrainingConfig
+from kdgat.run.plan import InputReference, make_spec
+from kdgat.stage import StageInputError
+from kdgat.training import TrainingConfig
 
 
 class Sections(Config):

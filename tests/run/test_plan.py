@@ -1,4 +1,5 @@
-from kdgat.run.plan import InputReference, PlannedStage, flowchart
+from kdgat.run import PlannedStage
+from kdgat.run.plan import InputReference, flowchart
 
 
 def stage(name: str, **inputs: InputReference) -> PlannedStage:

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.run.directory import RunError
+from kdgat.run import RunError
 from kdgat.run.results import RunResults, origin
 
 

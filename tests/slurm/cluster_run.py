@@ -14,9 +14,9 @@ from pathlib import Path
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.run import run_locally
+from kdgat.stage import RunDirectory
 from tests.can.small_runs import make_config, train_here
 from tests.slurm.slurm import PrivateSlurm
 

@@ -13,13 +13,9 @@ from typing import Any, TypeVar
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts, Stage, run_to_end
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest, load_site
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.cluster.site import Site, load_site
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.slurm.cluster_run import stray_processes
 from tests.slurm.processes import command_line, is_alive

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.run.directory import OutputDirectory, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.stage import RunDirectory
 from tests.deployments.installed import Installed
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.small_runs import ENDLESS

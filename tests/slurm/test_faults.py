@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.ending import EndKind
-from kdgat.stage.outcome import Failed, FailureKind, Finished
+from kdgat.cluster import EndKind
+from kdgat.stage import Failed, FailureKind, Finished
 from tests.slurm.processes import is_alive
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import (

@@ -9,8 +9,8 @@ import pytest
 
 from flows.server import API_URL_VARIABLE
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.resources import format_walltime
-from kdgat.run.directory import OutputDirectory
+from kdgat.cluster import format_walltime
+from kdgat.run import OutputDirectory
 from tests.slurm.cluster_run import ClusterRun, ending
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.command_line import kdgat

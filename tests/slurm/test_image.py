@@ -18,13 +18,12 @@ import yaml
 
 import flows
 import kdgat
-from kdgat.base.files import sha256_of_file
+from kdgat.base import sha256_of_file
 from kdgat.can.evaluation.results import Results
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.cluster.site import load_site
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import AttemptLedger, AttemptRecord, load_site
+from kdgat.run import OutputDirectory, StageState
+from kdgat.stage import RunDirectory
 from tests.container.built import source_image
 from tests.slurm.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.slurm.slurm import PrivateSlurm

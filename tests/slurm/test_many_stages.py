@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.history import AttemptLedger
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.cluster import AttemptLedger
+from kdgat.run import OutputDirectory, StageState
 from tests.slurm.cluster_run import ClusterRun, ending, stray_processes
 from tests.slurm.slurm import PrivateSlurm
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from flows.server import prefect_api
-from kdgat.cluster.history import AttemptLedger
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import AttemptLedger
+from kdgat.stage import RunDirectory
 from tests.flows.nights import NightlyRuns
 from tests.slurm.cluster_run import stray_processes
 from tests.slurm.slurm import PrivateSlurm

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
-from kdgat.stage.directory import RunDirectory
+from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.stage import RunDirectory
 from tests.slurm.cluster_run import SEEDS, STAGE, ClusterRun, ending, stray_processes
 from tests.slurm.processes import command_line, pids, send
 from tests.slurm.slurm import PrivateSlurm

@@ -10,8 +10,7 @@ from prefect import flow
 
 from flows.node_image import NodeImage
 from flows.pool import Pool
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.resources import Resources
+from kdgat.cluster import Resources, StopRequest
 from kdgat.cluster.script import pool_name
 from kdgat.stage.runner import run_stage
 from kdgat.training.parts import missing_parts

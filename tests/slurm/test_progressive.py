@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster import AttemptLedger
 from kdgat.cluster.script import job_name
 from kdgat.lap.config import LapConfig
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.inputs import lap_run
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
+from kdgat.run import OutputDirectory, StageState, run_locally
+from kdgat.stage import RunDirectory
 from tests.slurm.cluster_run import stray_processes
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import deadline_once, site

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kdgat.cluster import Slurm
 from kdgat.cluster.clock import SYSTEM_CLOCK
-from kdgat.cluster.slurm import Slurm
 from tests.slurm import processes
 from tests.slurm.configuration import ClusterError
 from tests.slurm.slurm import PrivateSlurm

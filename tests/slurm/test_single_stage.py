@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.history import AttemptLedger
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.cluster import AttemptLedger
+from kdgat.stage import Finished, Paused, RunDirectory
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.slurm.cluster_run import WORKER, stray_processes
 from tests.slurm.slurm import PrivateSlurm

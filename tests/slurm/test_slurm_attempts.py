@@ -11,13 +11,12 @@ from typing import Any
 import distributed
 import pytest
 
+from kdgat.cluster import AttemptLedger, EndKind, Resources
 from kdgat.cluster import slurm as cluster_slurm
 from kdgat.cluster.decision import MAX_NOT_STARTED, Retry
-from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.resources import Resources
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.script import SECRETS
-from kdgat.stage.outcome import Failed, Finished, Paused
+from kdgat.stage import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import StageJob, site, watched
 from tests.support.waiting import wait_until, when

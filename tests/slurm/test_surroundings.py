@@ -21,9 +21,9 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.cluster import EndKind
 from kdgat.cluster.attendance import CONNECTION_FILE
-from kdgat.cluster.ending import EndKind
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import CHECKPOINT_STEPS, RESUMED, STEADY, StageJob, keep_row, site, watched
 from tests.support.commands import write_commands

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from flows.attempts import Conclusion
-from kdgat.cluster.child import StopRequest
-from kdgat.cluster.ending import EndKind
-from kdgat.run.directory import OutputDirectory
+from kdgat.cluster import EndKind, StopRequest
+from kdgat.run import OutputDirectory
 from kdgat.run.plan import create_stage
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished
 from kdgat.trees.family import FAMILY
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import STEADY, StageJob, deadline_once, site, watched

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.history import AttemptLedger
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.cluster import AttemptLedger
+from kdgat.registry import Registry
+from kdgat.run import OutputDirectory, StageState
 from tests.deployments.installed import free_port
 from tests.slurm.conftest import require_slurm
 from tests.slurm.slurm import PrivateSlurm

@@ -19,10 +19,9 @@ from flows.naming import artifact_key
 from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.evaluation.results import Results
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster.history import AttemptLedger
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Paused
+from kdgat.cluster import AttemptLedger
+from kdgat.run import OutputDirectory, StageState
+from kdgat.stage import Paused, RunDirectory
 from tests.slurm.cluster_run import WORKER, ClusterRun, ending, prepared_run, stray_processes
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.command_line import kdgat, run_kdgat

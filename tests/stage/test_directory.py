@@ -10,12 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage import owner
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage import (
+    Failed,
+    FailureKind,
+    Finished,
+    Paused,
+    RunDirectory,
+    RunDirectoryError,
+    StageBusyError,
+    StageInput,
+    StageSpec,
+    owner,
+)
+from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.owner import own, read_owner
-from kdgat.stage.spec import StageInput, StageSpec
 
 SPEC = StageSpec(family="can", stage="normal", seed=1, inputs={"train": StageInput(path="a", sha256="0" * 64)})
 

@@ -3,7 +3,7 @@ from importlib import metadata
 import pytest
 
 from kdgat.assignment import CostError
-from kdgat.stage.errors import StageInputError
+from kdgat.stage import StageInputError
 from kdgat.stage.families import BUILT_IN, ENTRY_POINTS, family_names, family_package, is_user_error
 
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError, RunDirectoryError, StageBusyError
+from kdgat.stage import EnvironmentFaultError, FailureKind, RunDirectoryError, StageBusyError
+from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.faults import is_environment_fault
-from kdgat.stage.outcome import FailureKind
 from kdgat.stage.runner import failure_kind
 
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage import gpus
+from kdgat.stage import Work, gpus
 from kdgat.stage.gpus import gpu_sampled, num_given_gpus, visible_gpus
 from kdgat.stage.provenance import GPUS_VARIABLE
-from kdgat.stage.work import Work
 
 LISTING = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6)
   MIG 1g.5gb      Device  0: (UUID: MIG-8f5c)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.log import LogFile, stage_log
 from tests.support.faults import unwritable
 

@@ -5,7 +5,8 @@ import math
 import pytest
 from pydantic import ValidationError
 
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused, exit_status, parse_outcome
+from kdgat.stage import Failed, FailureKind, Finished, Paused
+from kdgat.stage.outcome import exit_status, parse_outcome
 
 OUTCOMES = [
     (Finished(metrics={"f1": 0.5}, artifacts={"weights": "weights.safetensors"}), 0),

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kdgat.stage.process import garbage_kept
+from kdgat.stage import garbage_kept
 
 
 def test_the_collector_rests_inside_and_works_again_afterwards() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage import provenance
+from kdgat.stage import StageInput, StageSpec, provenance
 from kdgat.stage.provenance import (
     code_difference,
     git_state,
@@ -13,7 +13,6 @@ from kdgat.stage.provenance import (
     processor_name,
     record_attempt,
 )
-from kdgat.stage.spec import StageInput, StageSpec
 from tests.support.faults import unwritable
 
 DIGEST, OTHER = "a" * 64, "b" * 64

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError, StageBusyError
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageBusyError, StageInput, StageSpec
+from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.owner import Owner
 from kdgat.stage.runner import run_stage
 from kdgat.stage.signals import stop_signals
-from kdgat.stage.spec import StageInput, StageSpec
 
 REPOSITORY = Path(__file__).parents[2]
 

@@ -4,8 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from kdgat.base.hashes import KnownHashes
-from kdgat.stage.errors import EnvironmentFaultError, StageInputError
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import EnvironmentFaultError, StageInput, StageInputError, StageSpec
 
 
 def make_spec(**changes):

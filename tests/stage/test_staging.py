@@ -11,11 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage import staging
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
+from kdgat.stage import Finished, RunDirectory, StageInput, StageSpec, staging
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.stage.staging import CACHE_VARIABLE, staged
 
 HOLDER = """

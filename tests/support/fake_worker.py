@@ -5,8 +5,7 @@ import signal
 from typing import Any, Final
 
 from kdgat.cluster.report import JobFiles, NodeReport
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome, Paused
+from kdgat.stage import Finished, Outcome, Paused, RunDirectory
 from tests.support.fake_slurm import FakeJob, FakeSlurm
 
 HEARTBEAT_S: Final = 0.5

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import kdgat
-from kdgat.family.registry import find_family
-from kdgat.run.plan import PlannedStage
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.family import find_family
+from kdgat.run import PlannedStage
+from kdgat.stage import StageInput, StageSpec
 
 GOLDEN = Path(__file__).with_suffix(".json")
 GIVEN: dict[str, dict[str, Any]] = {

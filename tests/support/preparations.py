@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-from kdgat.base.files import sha256_of_file
+from kdgat.base import sha256_of_file
 from kdgat.can.kinds import KINDS as CAN_KINDS
 from kdgat.canbus import write_recording
 from kdgat.lap.plan import KINDS as LAP_KINDS
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.stage import Finished, RunDirectory, StageInput, StageSpec
 from tests.canbus.traffic import bus_traffic
 
 NUM_VARIANTS = 60

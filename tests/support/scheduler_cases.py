@@ -11,8 +11,8 @@ from typing import Any, Final, Protocol
 
 import pytest
 
+from kdgat.cluster import EndKind
 from kdgat.cluster.clock import Clock
-from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, QueuedJob, Scheduler
 from kdgat.cluster.slurm import refusal
 from tests.support.fake_slurm import (

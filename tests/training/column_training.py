@@ -12,12 +12,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GCNConv, global_mean_pool
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns, pointers
-from kdgat.graphs.schema import CORE, Schema
-from kdgat.training.config import TrainingConfig
-from kdgat.training.graph_source import GraphSource
-from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.graphs import CORE, GraphColumns, Schema, TensorColumns, pointers
+from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 
 SCHEMA = Schema(CORE)
 NODE_FEATURES = ("first", "second", "third", "fourth")

@@ -20,11 +20,9 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch, Data
 from torch_geometric.nn import GATConv, global_mean_pool
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
-from kdgat.training.config import TrainingConfig
-from kdgat.training.deadline import Deadline
-from kdgat.training.random_state import seed_everything
+from kdgat.training import Deadline, TrainingConfig, seed_everything
 from kdgat.training.trainer import FitResult, fit
 from kdgat.training.weights import save_weights
 

@@ -12,9 +12,8 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.config import TrainingConfig
-from kdgat.training.random_state import seed_everything
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig, seed_everything
 from kdgat.training.ranks import FitOver, Seat, take_seat
 from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit

@@ -4,7 +4,8 @@ import sys
 
 import pytest
 
-from kdgat.training.allocator import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS, use_expandable_segments
+from kdgat.training import use_expandable_segments
+from kdgat.training.allocator import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS
 
 # Allocates, writes and frees a block again and again; prints the page faults of all but the first rounds.
 SCRIPT = """

@@ -16,16 +16,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore, write_store
-from kdgat.stage.directory import RunDirectory
+from kdgat.base import ConfigurationError
+from kdgat.graphs import GraphColumns, GraphStore, write_store
+from kdgat.stage import RunDirectory
+from kdgat.training import BatchLimit, GraphSizes, TrainingConfig, seed_everything
 from kdgat.training.batch_search import BatchDecision, decision_path, largest_that_fits
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
-from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric
-from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.random_state import capture_random_state, seed_everything
+from kdgat.training.random_state import capture_random_state
 from kdgat.training.state import FitResult
 from kdgat.training.trainer import fit
 from kdgat.training.trial import step_trials

@@ -8,10 +8,10 @@ from torch import nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GCNConv, global_mean_pool
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig
 from kdgat.training.batch_size import cut
 from kdgat.training.checkpoints import Checkpoints
-from kdgat.training.config import TrainingConfig
 from kdgat.training.trainer import fit
 from tests.training.graph_training import GraphSource, make_graphs
 

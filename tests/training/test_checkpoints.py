@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 
 

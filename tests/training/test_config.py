@@ -2,8 +2,8 @@
 
 import pytest
 
-from kdgat.base.configuration import ConfigurationError, validate_config
-from kdgat.training.config import TrainingConfig
+from kdgat.base import ConfigurationError, validate_config
+from kdgat.training import TrainingConfig
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from datetime import datetime
 
 import pytest
 
-from kdgat.training.deadline import NUM_RECENT, Deadline, find_end_time, parse_end_time
+from kdgat.training import Deadline
+from kdgat.training.deadline import NUM_RECENT, find_end_time, parse_end_time
 
 
 @pytest.fixture

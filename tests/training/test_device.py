@@ -10,10 +10,9 @@ import sys
 import pytest
 import torch
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError
-from kdgat.training.config import TrainingConfig
+from kdgat.base import ConfigurationError
+from kdgat.stage import EnvironmentFaultError, RunDirectory
+from kdgat.training import TrainingConfig
 from kdgat.training.device import choose_device, describe_machine, has_kernels, make_fabric
 from tests.training.graph_training import train
 

@@ -15,12 +15,9 @@ import numpy as np
 import pytest
 from lightning.pytorch.loggers import CSVLogger, Logger
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.spec import StageSpec
-from kdgat.training import logger_services, loggers
-from kdgat.training.config import TrainingConfig
-from kdgat.training.deadline import Deadline
+from kdgat.base import ConfigurationError
+from kdgat.stage import RunDirectory, StageSpec
+from kdgat.training import Deadline, TrainingConfig, logger_services, loggers
 from kdgat.training.logger_services import Place
 from kdgat.training.loggers import Loggers
 from tests.support.optional import need_package

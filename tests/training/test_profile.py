@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
+from kdgat.training import seed_everything
 from kdgat.training.profile import PHASES
-from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, make_sources
 

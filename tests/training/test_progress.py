@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from kdgat.run.progress import describe_progress
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.work import FitWork
-from kdgat.training.deadline import Deadline
+from kdgat.training import Deadline
 from kdgat.training.progress import Progress
 
 

@@ -7,16 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.files import write_bytes_atomically
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.base import ConfigurationError, write_bytes_atomically
+from kdgat.stage import EnvironmentFaultError, FailureKind, RunDirectory, StageInput, StageSpec
 from kdgat.stage.gpus import VISIBLE_VARIABLE
-from kdgat.stage.outcome import FailureKind
 from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.runner import failure_kind
-from kdgat.stage.spec import StageInput, StageSpec
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 from kdgat.training.rank_end import LOST, describe_end, log_path, note_end
 from kdgat.training.rank_processes import gpu_environments, meeting_place, mirror, num_ranks
 from kdgat.training.ranks import Seat, take_seat

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.training.averages import Averages
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.ranks import Group, Ranks

@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError
+from kdgat.stage import EnvironmentFaultError, RunDirectory
+from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
 from kdgat.stage.provenance import record_attempt
+from kdgat.training import Deadline
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
-from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine
 from kdgat.training.trainer import fit
 from tests.training.graph_training import (

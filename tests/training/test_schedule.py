@@ -2,7 +2,8 @@
 
 import pytest
 
-from kdgat.training.config import TrainingConfig, learning_rate
+from kdgat.training import TrainingConfig
+from kdgat.training.config import learning_rate
 
 COSINE = TrainingConfig(learning_rate=1.0, warmup_fraction=0.2, final_learning_rate_fraction=0.1)
 

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.training.stage import SeveralFits
+from kdgat.stage import Finished, RunDirectory
+from kdgat.training import SeveralFits
 
 
 def test_each_fit_has_a_folder_and_a_name_of_its_own(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import torch
 
-from kdgat.training.threads import one_thread
+from kdgat.training import one_thread
 
 
 def test_one_thread_lasts_as_long_as_its_context() -> None:

@@ -13,10 +13,9 @@ import torch
 from lightning import LightningModule
 from torch import nn
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.errors import UserError
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.config import TrainingConfig
+from kdgat.base import ConfigurationError, UserError
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig
 from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.state import FitState
 from kdgat.training.trainer import fit

@@ -7,16 +7,9 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.weights import (
-    METADATA_KEY,
-    WeightsError,
-    load_weights,
-    read_arrays,
-    read_description,
-    read_weights,
-    save_weights,
-)
+from kdgat.stage import RunDirectory
+from kdgat.training import load_weights
+from kdgat.training.weights import METADATA_KEY, WeightsError, read_arrays, read_description, read_weights, save_weights
 
 CONFIG = {"widths": [4, 2], "heads": 2, "name": "small"}
 

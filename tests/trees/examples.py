@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.sections import EncoderConfig

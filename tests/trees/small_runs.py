@@ -7,10 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Outcome
+from kdgat.run import OutputDirectory, run_locally
+from kdgat.stage import Outcome, RunDirectory
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.family import FAMILY

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.trees.config import TreesConfig
 
 

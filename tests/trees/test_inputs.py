@@ -5,7 +5,7 @@ import pytest
 import shapely
 from pyogrio import raw
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY
 from kdgat.trees.inputs import check_files

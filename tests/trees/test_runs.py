@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.store import GraphStore
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.run.local import run_locally
-from kdgat.stage.errors import StageInputError
-from kdgat.training.weights import load_weights
+from kdgat.graphs import GraphStore, TensorColumns
+from kdgat.run import OutputDirectory, RunError, run_locally
+from kdgat.stage import StageInputError
+from kdgat.training import load_weights
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.downstream import plane
 from kdgat.trees.evaluation.results import TreesResults

@@ -9,14 +9,11 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
-from kdgat.graphs.schema import EDGE_INDEX
-from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.spec import StageSpec
+from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, pointers
+from kdgat.graphs.columns import gather_rows
+from kdgat.stage import RunDirectory, StageSpec, input_path
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
 

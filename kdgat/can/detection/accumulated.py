@@ -9,7 +9,7 @@ import numpy as np
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import LEAST_EVIDENCE, NETWORK, Explanation, Suspect, reasons_of
 from kdgat.can.evaluation.accumulator import Accumulator
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 ADDS_UP: Final = "adds up"  # the reason of an identifier that is a little suspicious again and again
 ACCUMULATION: Final = "accumulation"  # who raised an alarm

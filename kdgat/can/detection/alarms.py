@@ -9,7 +9,7 @@ from typing import Any, Final
 from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumulated, since_of
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 MERGE_S: Final = 1.0  # alarms that are no further apart are one
 MAX_SUSPECTS: Final = 4096  # remembered of an alarm that goes on: an attacker may use any number of identifiers

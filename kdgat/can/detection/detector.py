@@ -18,7 +18,7 @@ from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scor
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, sigmoid
 from kdgat.canbus import WindowConfig
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 
 class Verdicts(NamedTuple):

@@ -17,7 +17,7 @@ from kdgat.can.detection.detector import Verdicts
 from kdgat.can.evaluation.evidence import ROUNDING, clock_margins, evidence_of, flooding
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.canbus.features import NODE_FEATURES
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
 from kdgat.can.models.names import CLOCK
@@ -33,7 +33,7 @@ def find_model(model: str, registry: Path | str | None = None) -> Path:
             f"{model} does not exist: give the output directory of a training, an exported file, or with --registry "
             f"(or ${REGISTRY_VARIABLE}) the id of a registered model"
         )
-    from kdgat.registry.registry import Registry
+    from kdgat.registry import Registry
 
     found = Registry(where)
     entry = found.entry(model)

@@ -13,9 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
-from kdgat.base.configuration import Config
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import Config, UserError, write_bytes_atomically
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.models.runtime import Network

@@ -8,7 +8,7 @@ import json
 from typing import Final, Literal, TextIO
 
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.run.table import counted
+from kdgat.run import counted
 
 AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (

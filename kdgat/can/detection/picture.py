@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.models.scaling import logit, sigmoid
-from kdgat.run.table import counted
+from kdgat.run import counted
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -60,7 +59,7 @@ def draw_timeline(
         threshold: of the network, a calibrated logit; None where the clock decides alone.
         num_alarms: how many there are in all.
     """
-    from kdgat.report.style import blank
+    from kdgat.report import blank
 
     num_alarms = len(alarms) if num_alarms is None else num_alarms
     time_s = _joined(timeline.time_s)
@@ -96,7 +95,8 @@ def _draw_network(
 ) -> None:
     """Draw the network's probability on a log-odds axis, in the upper part."""
     from kdgat.can.report.timeline import LIMIT, TICKS, thinned
-    from kdgat.report.style import BLACK, FONT_SIZE, ORANGE
+    from kdgat.report import BLACK, ORANGE
+    from kdgat.report.style import FONT_SIZE
 
     height = np.clip(logits, -LIMIT, LIMIT)
     shown = thinned(height, MAX_POINTS)
@@ -128,7 +128,8 @@ def _draw_network(
 def _draw_clock(figure: go.Figure, time_s: NDArray[np.float64], scores: NDArray[np.float64], *, is_alone: bool) -> None:
     """Draw how far the arrival clock is from an alarm, below the network or alone; a line at 1 is its bound."""
     from kdgat.can.report.timeline import thinned
-    from kdgat.report.style import FONT_SIZE, GREY, ORANGE
+    from kdgat.report import GREY, ORANGE
+    from kdgat.report.style import FONT_SIZE
 
     height = np.clip(scores, *CLOCK_RANGE)
     shown = thinned(height, MAX_POINTS)

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes
 from kdgat.can.evaluation.decision import DefaultDetector
@@ -17,7 +16,7 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import logit
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from kdgat.training.weights import read_arrays
 
 STUDENT: Final = "distill_gat"

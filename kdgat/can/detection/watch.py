@@ -14,8 +14,8 @@ from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.canbus import Messages, OnlineWindows
-from kdgat.graphs.columns import GraphColumns
-from kdgat.run.table import counted
+from kdgat.graphs import GraphColumns
+from kdgat.run import counted
 
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
 MAX_PARTS = 4096

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.accumulation import Accumulation, Reference, rounded
 from kdgat.can.evaluation.breakdown import MERGED_S, attack_episodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables

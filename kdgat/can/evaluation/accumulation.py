@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 
 HIGHEST_SHARE: Final = 1e-3  # of benign nodes that are evidence at all
 NUM_LEVELS: Final = 20  # of evidence; each is half as common as the one two below

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.models.scaling import Scaling, logit, sigmoid
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import copy_of_trained, lineage_of
@@ -20,7 +20,7 @@ from kdgat.can.models.scaling import logit
 from kdgat.canbus import read_recording, windows_to_graphs
 from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.near_copies import kept_blocks
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
 MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes are not clean

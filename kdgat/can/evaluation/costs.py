@@ -10,8 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import Config, write_bytes_atomically
 
 COSTS_FILE: Final = "costs.json"
 

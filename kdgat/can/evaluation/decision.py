@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, false_alarm_rate, mean_over_seeds

@@ -9,8 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
@@ -37,7 +36,7 @@ from kdgat.can.models.scoring import (
 from kdgat.can.training.fusion import KIND as FUSION
 from kdgat.can.training.fusion import fuse, load_fusion
 from kdgat.can.training.fusion_split import learned_windows, recordings_of
-from kdgat.training.weights import load_weights
+from kdgat.training import load_weights
 
 Columns = dict[str, NDArray[np.float32]]  # model -> raw score [G]; larger means attack
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 
 EMBEDDINGS_FILE: Final = "embeddings.npz"
 

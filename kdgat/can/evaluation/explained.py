@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.results import ExplanationScores, HitRates

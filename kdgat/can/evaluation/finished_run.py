@@ -3,15 +3,13 @@
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kdgat.base.configuration import Config, validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError, validate_config
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.summary import DataSummary, RecordingSummary
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import FinishedRun
+from kdgat.run import FinishedRun, OutputDirectory
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`

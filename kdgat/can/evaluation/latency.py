@@ -16,7 +16,7 @@ from kdgat.can.evaluation.costs import Costs, ModelCost
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.stage.provenance import processor_name
-from kdgat.training.threads import one_thread
+from kdgat.training import one_thread
 
 MOST_SINGLE: Final = 300  # windows that are timed one by one
 MOST_BATCHES: Final = 4

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.registry.entry import ModelEntry
+from kdgat.registry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 
 if TYPE_CHECKING:
     from kdgat.canbus.catalog import RecordingFile

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.models.ranking import RankedCounts, area_under_roc, checked, rank
 
 FALSE_POSITIVE_RATES = (0.05, 0.01, 0.001)

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError
 from kdgat.run.results import Count, Finite, Value
 
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.can.evaluation.accumulated_evidence import Nodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import FinishedCanRun
@@ -24,12 +23,9 @@ from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
-from kdgat.family.protocol import ScoringRequest
-from kdgat.run.directory import OutputDirectory
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.stage.work import Work
+from kdgat.family import ScoringRequest
+from kdgat.run import OutputDirectory
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, Work
 
 if TYPE_CHECKING:
     from kdgat.canbus.catalog import DatasetEntry, RecordingFile

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.models.runtime import Network, TrainedAttention, Windows
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from kdgat.stage.work import peak_kib
 
 logger = logging.getLogger(__name__)

@@ -12,13 +12,12 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.canbus.summary import DataSummary, InjectionSummary
-from kdgat.run.interval import Interval
-from kdgat.run.measure import Measure
+from kdgat.run import Interval, Measure
 from kdgat.run.results import Count, RunResults, Value
 
 DETECTOR = "detector"  # key of the default detector among the models' curves

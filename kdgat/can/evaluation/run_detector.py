@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names

@@ -12,11 +12,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.can.evaluation.untrained import clock_column
 from kdgat.can.models.names import CLOCK
-from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.graphs import GraphColumns, pointers
 
 WINDOW_COLUMNS: Final = (
     "label", "recording", "start_time", "end_time", "attack_count", "kind", "is_virtual", "is_learned",

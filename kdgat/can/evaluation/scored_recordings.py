@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import ConfigurationError
-from kdgat.base.cores import num_usable_cores
-from kdgat.base.errors import UserError
+from kdgat.base import ConfigurationError, UserError, num_usable_cores
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import FinishedCanRun
@@ -24,9 +22,9 @@ from kdgat.can.evaluation.score_tables import make_node_scores, make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from kdgat.stage.gpus import num_given_gpus
-from kdgat.training.threads import one_thread
+from kdgat.training import one_thread
 from kdgat.training.weights import read_arrays
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 
 SCORES_FOLDER = "scores"
 

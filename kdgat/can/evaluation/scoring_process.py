@@ -8,9 +8,10 @@ from multiprocessing.connection import Connection
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, signal.SIG_IGN)
 
-from kdgat.base.errors import UserError  # noqa: E402
+from kdgat.base import UserError  # noqa: E402
 from kdgat.can.models.runtime import Network  # noqa: E402
-from kdgat.stage.process import garbage_kept, leave  # noqa: E402
+from kdgat.stage import garbage_kept  # noqa: E402
+from kdgat.stage.process import leave  # noqa: E402
 
 
 def main() -> None:

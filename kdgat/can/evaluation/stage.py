@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.costs import COSTS_FILE
@@ -34,12 +33,10 @@ from kdgat.can.models.names import CLOCK
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.canbus.summary import DataSummary, InjectionSummary
-from kdgat.graphs.store import GraphStore
-from kdgat.run.directory import OutputDirectory
-from kdgat.stage.directory import RunDirectory, input_path, phase_progress
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
+from kdgat.graphs import GraphStore
+from kdgat.run import OutputDirectory
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.stage.directory import phase_progress
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
 from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
-from kdgat.run.table import Table
+from kdgat.run import Table
 
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.can.models.names import BASELINE_PREFIX, CLOCK
 
 if TYPE_CHECKING:
-    from kdgat.graphs.columns import GraphColumns
+    from kdgat.graphs import GraphColumns
 
 CHUNK_WINDOWS: Final = 8192  # whose features are read at once: a store may be larger than memory
 

@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun

@@ -14,7 +14,7 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import validate_config
+from kdgat.base import validate_config
 from kdgat.can.models.onnx_graph import Weights, folded_attention, product_graph
 from kdgat.can.sections import AttentionConfig
 

@@ -15,8 +15,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.can.sections import AttentionConfig
 
 OPSET: Final = 18  # the first with reductions in ScatterND

@@ -13,9 +13,9 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.models.names import EXPORT_INPUTS, EXPORT_OUTPUTS
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 _NO_ONNX: Final = ("InvalidProtobuf", "InvalidArgument", "NoModel")  # as the runtime names faults of a file
 WINDOWS_PER_BATCH: Final = 32  # what is computed of more no longer fits the cache

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.base.errors import UserError
+from kdgat.base import Config, UserError
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 1000.0
 NEWTON_STEPS = 100

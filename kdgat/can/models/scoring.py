@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
@@ -20,8 +19,8 @@ from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
+from kdgat.training import load_weights
 from kdgat.training.device import choose_device
-from kdgat.training.weights import load_weights
 
 # On a CPU larger batches are slower: their intermediates no longer fit the cache. On a GPU they fill the device.
 WINDOWS_PER_BATCH = {"cpu": 128, "cuda": 2048}

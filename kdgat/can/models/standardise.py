@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 NO_ROWS = "the training stores hold no rows to standardise by: check the data of this dataset"
 

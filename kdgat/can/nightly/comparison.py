@@ -11,8 +11,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config, validate_config
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import Config, validate_config, write_bytes_atomically
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import near_copy
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
@@ -22,12 +21,9 @@ from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.nightly.registered import content_hash
 from kdgat.canbus.catalog import RecordingFile, find_entry, walk_recordings
 from kdgat.registry.promotion_rule import ALARMS_PER_HOUR, RECALL_PREFIX
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from kdgat.run.results import Value
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.stage.work import Work
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, Work
 
 COMPARISON_FILE: Final = "comparison.json"
 NEW: Final = "new"  # the name of the model of the night

@@ -8,13 +8,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import config_hash, content_hash
 from kdgat.registry.entry import now
-from kdgat.run.directory import Exclusive, OutputDirectory
+from kdgat.run import OutputDirectory
+from kdgat.run.directory import Exclusive
 
 NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
 

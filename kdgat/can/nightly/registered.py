@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base import sha256_of_file
 from kdgat.base.configuration import execution_keys, without_keys
-from kdgat.base.files import sha256_of_file
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
 from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.training.config import TrainingConfig
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished, RunDirectory
+from kdgat.training import TrainingConfig
 
 CATALOG_FILE: Final = "catalog.yaml"
 OF_VALIDATION: Final = (f"{SCORES_PREFIX}{VALIDATION}", f"{NODES_PREFIX}{VALIDATION}")

@@ -8,10 +8,9 @@ from kdgat.can.evaluation.tables import format_value
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
-from kdgat.registry.entry import ModelEntry, ServiceChange
-from kdgat.registry.promotion import Promotion
-from kdgat.registry.promotion_rule import FALSE_ALARMS, PromotionRule
-from kdgat.run.directory import OutputDirectory
+from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange
+from kdgat.registry.promotion_rule import FALSE_ALARMS
+from kdgat.run import OutputDirectory
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from kdgat.base.configuration import ConfigurationError, without_keys
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import ConfigurationError, UserError, sha256_of_file
+from kdgat.base.configuration import without_keys
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import NOT_COMPARED
-from kdgat.family.summary import flattened
-from kdgat.registry.entry import ModelEntry
-from kdgat.registry.registry import Registry, RegistryError
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.run.finished import EVALUATION
+from kdgat.family import flattened
+from kdgat.registry import ModelEntry, Registry, RegistryError
+from kdgat.run import EVALUATION, OutputDirectory, RunError
 
 FLOW_NAME: Final = "nightly"
 

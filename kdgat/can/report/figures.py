@@ -10,19 +10,8 @@ from kdgat.can.evaluation.results import Curves, DetectorScenario, ScenarioMetri
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.names import is_variant, model_name, model_order
 from kdgat.canbus.summary import InjectionSummary
-from kdgat.report.style import (
-    BLACK,
-    BLUE,
-    Key,
-    Picture,
-    axis_title,
-    blank,
-    line_key,
-    nines,
-    nines_axis,
-    series_style,
-    wrapped,
-)
+from kdgat.report import BLACK, BLUE, Key, Picture, blank
+from kdgat.report.style import axis_title, line_key, nines, nines_axis, series_style, wrapped
 from kdgat.report.training import FIRST_SHARE_COLOUR, Seeds, epoch_step
 
 LIGHT_BLUE = "#9ecae1"

@@ -23,12 +23,10 @@ from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.names import described, model_name
 from kdgat.can.report.sections import embeddings, explanations
 from kdgat.canbus.catalog import DatasetEntry, load_catalog
-from kdgat.report import training
-from kdgat.report.content import RunContent
-from kdgat.report.document import Document, Section, as_yaml, provenance
-from kdgat.run.directory import StageRecord
+from kdgat.report import Document, RunContent, Section, provenance, training
+from kdgat.report.document import as_yaml
+from kdgat.run import StageRecord, counted
 from kdgat.run.finished import Curve
-from kdgat.run.table import counted
 
 TEMPLATE = "can.html"
 MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small

@@ -16,9 +16,9 @@ from kdgat.can.evaluation.tables import format_short
 from kdgat.can.models.names import CLOCK
 from kdgat.can.report.names import model_name
 from kdgat.canbus.features import ATTACK_KINDS
-from kdgat.report.document import Section
-from kdgat.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Key, Picture, blank
-from kdgat.run.table import Table
+from kdgat.report import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILLION, Key, Picture, Section, blank
+from kdgat.report.style import GREEN, SKY
+from kdgat.run import Table
 
 EXPLANATION_COLUMNS: Final = (
     "Scenario",

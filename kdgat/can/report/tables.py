@@ -11,7 +11,8 @@ from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.figures import spreads_of_models
 from kdgat.can.report.names import TEACHERS, model_name, model_of_count, model_order
 from kdgat.canbus.summary import DataSummary, InjectionSummary
-from kdgat.run.table import Cell, Table
+from kdgat.run import Table
+from kdgat.run.table import Cell
 
 # Column heading, field of WindowMetrics, what it means.
 DECISION_COLUMNS = (

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.scores import Scores
 from kdgat.can.models.scaling import logit, sigmoid
-from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
-from kdgat.run.table import counted
+from kdgat.report import BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
+from kdgat.report.style import ATTACK_BAND
+from kdgat.run import counted
 
 MAX_POINTS = 1200  # twice the pixels of a wide page is enough
 MAX_MARKERS = 200  # of each kind of mistake

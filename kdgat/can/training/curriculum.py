@@ -13,12 +13,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.sampling import PoolSource, apportion, draw
 from kdgat.canbus.features import INJECTED
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 
 
 class CurriculumEpoch(NamedTuple):

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
+from kdgat.base import UserError, write_json_atomically
 from kdgat.can.data.pool import PooledStores
 
 DESCRIPTION = "teacher.json"

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from kdgat.can.config import CanConfig
     from kdgat.can.kinds import PrepareConfig
     from kdgat.canbus import WindowConfig
-    from kdgat.graphs.columns import GraphColumns
+    from kdgat.graphs import GraphColumns
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import UserError, validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
@@ -40,14 +38,11 @@ from kdgat.can.training.fusion_split import choose_kind, learned_recordings, lea
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.stage.directory import RunDirectory, input_path, phase_progress
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.graph_source import GraphSource
-from kdgat.training.limit import BatchLimit, GraphSizes
-from kdgat.training.random_state import seed_everything
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
+from kdgat.stage.directory import phase_progress
+from kdgat.training import BatchLimit, GraphSizes, GraphSource, load_weights, seed_everything
 from kdgat.training.trainer import fit
-from kdgat.training.weights import load_weights, save_weights
+from kdgat.training.weights import save_weights
 
 logger = logging.getLogger(__name__)
 

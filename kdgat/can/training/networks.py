@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.files import write_bytes_atomically
+from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.kinds import (
     AutoencoderStageConfig,
@@ -40,13 +39,10 @@ from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, D
 from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.stage.directory import RunDirectory, input_path, phase_progress
-from kdgat.stage.outcome import Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
-from kdgat.training.random_state import seed_everything
+from kdgat.stage import Outcome, RunDirectory, StageSpec, input_path
+from kdgat.stage.directory import phase_progress
+from kdgat.training import TrainingConfig, seed_everything, train_stage
 from kdgat.training.source import EpochSource
-from kdgat.training.stage import train_stage
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.cores import num_usable_cores
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
+from kdgat.base import UserError, num_usable_cores, validate_config, write_json_atomically
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
@@ -48,14 +45,10 @@ from kdgat.canbus.summary import (
     list_bad_rows,
     summarise_recording,
 )
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore, write_store
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts
-from kdgat.training.preparation import Preparation, check_feature_version
+from kdgat.graphs import GraphColumns, GraphStore, write_store
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
+from kdgat.training import Deadline, Part, Parts, Preparation
+from kdgat.training.preparation import check_feature_version
 
 logger = logging.getLogger(__name__)
 

@@ -3,13 +3,12 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
 from kdgat.canbus.features import INJECTED, TRAIN
-from kdgat.training.config import TrainingConfig
-from kdgat.training.graph_source import Gather, GraphSource
-from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
+from kdgat.training.graph_source import Gather
 
 
 class PoolSource(GraphSource):

@@ -9,15 +9,13 @@ from typing import Any
 
 from torch import Tensor
 
-from kdgat.base.configuration import Config, validate_config
+from kdgat.base import Config, validate_config
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import check_features
 from kdgat.can.plan import START
 from kdgat.can.sections import USE_CUGRAPH
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.spec import StageSpec
-from kdgat.training.weights import check_start, load_weights
+from kdgat.stage import RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.training import check_start, load_weights
 
 
 def read_start(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
@@ -25,7 +25,7 @@ from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.settings import WindowConfig, num_windows
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import AttackCampaign, Messages

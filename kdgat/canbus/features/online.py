@@ -13,7 +13,7 @@ from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.settings import WindowConfig
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 CHUNK_MESSAGES: Final = 1 << 14  # described at once: their features stay in the cache until graphs are built
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
+from kdgat.graphs import EDGE_ATTR, EDGE_INDEX, Column, Schema
 from kdgat.graphs.packing import Packing
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, Schema, X
+from kdgat.graphs.schema import X
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
 FEATURE_VERSION: Final = 4

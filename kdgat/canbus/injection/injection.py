@@ -24,7 +24,7 @@ from kdgat.canbus.injection.vehicle import cut, make_virtual, rename
 from kdgat.canbus.messages import AttackCampaign, Messages
 from kdgat.canbus.settings import ATTACKS, InjectionConfig, WindowConfig
 from kdgat.canbus.summary import InjectedAttack, InjectionSummary
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 _STUFFING: Final = 1.06  # stuff bits of ordinary payloads, as a factor on all bits
 _LONGEST_WAIT_S: Final = 0.05  # a frame that waited longer finds its mailbox overwritten

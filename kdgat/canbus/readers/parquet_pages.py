@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 MAGIC: Final = b"PAR1"
 MAX_PAGE_BYTES: Final = 1 << 31

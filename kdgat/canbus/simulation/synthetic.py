@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus.catalog import check_dataset_name
 from kdgat.canbus.logs import write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, AttackCampaign, Messages

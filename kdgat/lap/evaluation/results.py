@@ -14,10 +14,9 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 from kdgat.lap.names import FAMILY
-from kdgat.run.interval import Interval
-from kdgat.run.measure import Measure
+from kdgat.run import Interval, Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
 
 EQUAL_WITHIN: Final = 0.03  # times that differ by less are called equal

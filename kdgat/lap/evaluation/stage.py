@@ -13,19 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.base.configuration import validate_config
+from kdgat.base import validate_config
 from kdgat.lap.evaluation.results import Evaluation, LapResults, Measurement, summarise
 from kdgat.lap.names import TEST_PREFIX, WEIGHTS_PREFIX
 from kdgat.lap.sections import EvaluationConfig, EvaluationStageConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import FinishedRun
+from kdgat.run import FinishedRun, OutputDirectory
 from kdgat.run.results import origin
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.training import Deadline, Part, Parts
 
 if TYPE_CHECKING:
     from kdgat.lap.evaluation.measurement import Part as MeasuredPart
@@ -46,7 +41,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """
     from kdgat.lap.evaluation.measurement import Measurer  # needs numba and scipy, which a training node may lack
     from kdgat.lap.evaluation.timing import describe_machine
-    from kdgat.training.threads import one_thread
+    from kdgat.training import one_thread
 
     planned = validate_config(EvaluationStageConfig, spec.config)
     config = planned.evaluation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kdgat.lap.evaluation.results import Group, LapResults, MethodSummary, format_number, format_share
-from kdgat.run.table import Table
+from kdgat.run import Table
 
 COMPARISON_HEADINGS = (
     "family", "n", "gap left", "searches", "scipy ms", "untrained ms", "trained ms", "gain", "at most", "times scipy"

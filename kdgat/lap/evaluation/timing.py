@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from kdgat.base.cores import num_usable_cores
+from kdgat.base import num_usable_cores
 from kdgat.lap.evaluation.results import Machine
-from kdgat.stage.provenance import package_version, processor_name
+from kdgat.stage import package_version
+from kdgat.stage.provenance import processor_name
 
 T = TypeVar("T")
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment import CostError
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
+from kdgat.graphs import CORE, EDGE_ATTR, Column, GraphColumns, Schema
 from kdgat.lap.graphs.scaling import Scaling, unit_of
 from kdgat.lap.sections import GraphConfig
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sync_to_disk, temporary_path
+from kdgat.base import UserError, sync_to_disk
+from kdgat.base.files import temporary_path
 from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES, SPLIT_FILES, SUBSET, size_class
 from kdgat.lap.instances.records import StoredRecord, content_hash, split_costs
 from kdgat.lap.instances.store import LapStore, remove_abandoned, write_store

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import MAX_SIZE, Instance, complete_parameters, find_distribution, generate
 from kdgat.lap.instances.draws import derived_seed
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.names import TEST, TRAIN, VALIDATION
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kdgat.assignment import CostError, InfeasibleError, read_cost
 from kdgat.assignment.files import Matrix
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.records import Record, StoredRecord, label
 from kdgat.lap.instances.schema1 import read_record

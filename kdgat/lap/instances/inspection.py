@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kdgat.assignment import CertificateError
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import Record
 from kdgat.lap.instances.schema1 import Schema1Store, open_store

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.records import Record, StoredRecord, content_hash, to_stored
 from kdgat.lap.instances.schema1 import Schema1Store, open_store

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment import CertificateError, CostError, InfeasibleError
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import Record, content_hash, label

@@ -21,8 +21,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import replacing, sync_to_disk, temporary_path
+from kdgat.base import UserError, sync_to_disk
+from kdgat.base.files import replacing, temporary_path
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
@@ -34,7 +34,7 @@ from kdgat.lap.instances.records import (
     split_costs,
     to_stored,
 )
-from kdgat.stage.provenance import package_version
+from kdgat.stage import package_version
 
 Storage = Literal["dense", "seeded"]
 STORAGES: Final = ("seeded", "dense")

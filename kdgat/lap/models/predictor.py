@@ -12,16 +12,15 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
-from kdgat.graphs.batches import TensorColumns
+from kdgat.base import UserError, validate_config
+from kdgat.graphs import TensorColumns
 from kdgat.lap.graphs.bipartite import Neighbours, find_neighbours, graph_of
 from kdgat.lap.graphs.lists import neighbour_lists
 from kdgat.lap.models import make_model
 from kdgat.lap.models.dual import DualNetwork
 from kdgat.lap.names import FAMILY
 from kdgat.lap.sections import FEATURE_VERSION, GraphConfig, ModelConfig
-from kdgat.training.weights import load_weights
+from kdgat.training import load_weights
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,20 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kdgat.lap.evaluation.results import Group, Kind, LapResults, MethodSummary, format_number, format_share
-from kdgat.report.style import (
-    BLACK,
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILLION,
-    Key,
-    Picture,
-    blank,
-    series_style,
-)
+from kdgat.report import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILLION, Key, Picture, blank
+from kdgat.report.style import GREEN, SKY, series_style
 from kdgat.report.training import decade_ticks
 
 # One colour per method, in every figure of the page.

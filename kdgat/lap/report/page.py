@@ -5,10 +5,9 @@ from __future__ import annotations
 from kdgat.lap.evaluation.results import Group, Kind, LapResults, MethodSummary, format_number, format_share
 from kdgat.lap.evaluation.tables import format_millions, results_table
 from kdgat.lap.report import figures
-from kdgat.report import training
-from kdgat.report.content import RunContent
-from kdgat.report.document import Document, Section, provenance
-from kdgat.run.table import Cell, Table
+from kdgat.report import Document, RunContent, Section, provenance, training
+from kdgat.run import Table
+from kdgat.run.table import Cell
 
 TEMPLATE = "lap.html"
 COLUMNS = (

@@ -9,8 +9,8 @@ shows prediction and measurement beside each other.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-from kdgat.base.text import MIB
-from kdgat.cluster.resources import format_memory
+from kdgat.base import MIB
+from kdgat.cluster import format_memory
 from kdgat.lap.config import LapConfig
 from kdgat.lap.plan import members
 from kdgat.lap.sections import (
@@ -19,9 +19,8 @@ from kdgat.lap.sections import (
     ModelConfig,
     WarmStartLossConfig,
 )
-from kdgat.run.finished import EVALUATION
-from kdgat.run.plan import PlannedStage
-from kdgat.training.config import TrainingConfig
+from kdgat.run import EVALUATION, PlannedStage
+from kdgat.training import TrainingConfig
 
 SAMPLE_SIZE: Final = 128  # rows of the graph whose bytes are divided by its edges
 FLOAT, INDEX, FLAG = 4, 8, 1  # bytes

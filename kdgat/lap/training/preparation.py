@@ -14,21 +14,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore
-from kdgat.graphs.store import write_store as write_graph_store
+from kdgat.base import UserError, validate_config, write_json_atomically
+from kdgat.graphs import GraphColumns, GraphStore
+from kdgat.graphs import write_store as write_graph_store
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.instances.files import open_size
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
 from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, PrepareConfig
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.parts import Parts
-from kdgat.training.preparation import Preparation, check_feature_version, cut
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
+from kdgat.training import Parts, Preparation
+from kdgat.training.preparation import check_feature_version, cut
 
 if TYPE_CHECKING:
     from kdgat.lap.instances.records import Record, StoredRecord

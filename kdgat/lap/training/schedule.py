@@ -13,9 +13,8 @@ from typing import Final
 import numpy as np
 from pydantic import Field, ValidationError
 
-from kdgat.base.configuration import Config, describe_validation_error
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
+from kdgat.base import Config, UserError, write_json_atomically
+from kdgat.base.configuration import describe_validation_error
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import Counts, count_size
 from kdgat.lap.names import PREPARE
@@ -28,8 +27,7 @@ from kdgat.lap.training.memory import (
     predict_matrix_bytes,
     predict_peak_bytes,
 )
-from kdgat.run.finished import EVALUATION
-from kdgat.run.plan import PlannedStage
+from kdgat.run import EVALUATION, PlannedStage
 
 SCHEMA_VERSION: Final = 1
 USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and leaving

@@ -6,11 +6,10 @@ from typing import Any
 from kdgat.lap.names import FAMILY
 from kdgat.lap.plan import weights_artifact
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import WEIGHTS, FinishedRun
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.training.weights import check_start, read_description
+from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory
+from kdgat.stage import RunDirectory, StageInputError
+from kdgat.training import check_start
+from kdgat.training.weights import read_description
 
 
 def describe_model(config: TrainingStageConfig) -> dict[str, Any]:

@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.base.errors import UserError
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.base import UserError
+from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.lap.config import LapConfig
 from kdgat.lap.graphs.bipartite import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import GraphConfig
 from kdgat.lap.training.memory import batch_shape
 from kdgat.lap.training.objective import WarmStartObjective
+from kdgat.training import seed_everything
 from kdgat.training.measure import StepMeasurement, count_kept_bytes, measure_steps, run_alone
-from kdgat.training.random_state import seed_everything
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.run.interval import Interval
-from kdgat.run.measure import Measure
+from kdgat.base import Config
+from kdgat.run import Interval, Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
 from kdgat.trees.names import FAMILY
 

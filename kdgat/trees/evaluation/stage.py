@@ -19,17 +19,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import validate_config
-from kdgat.graphs.store import GraphStore
-from kdgat.run.finished import WEIGHTS
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts
-from kdgat.training.random_state import seed_everything
-from kdgat.training.weights import load_weights
+from kdgat.base import validate_config
+from kdgat.graphs import GraphStore
+from kdgat.run import WEIGHTS
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
+from kdgat.training import Deadline, Part, Parts, TrainingConfig, load_weights, seed_everything
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
 from kdgat.trees.evaluation.morphometrics import feature_table
 from kdgat.trees.evaluation.pictures import draw_tree, spread

@@ -6,9 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import FinishedRun
-from kdgat.run.interval import Interval
+from kdgat.run import FinishedRun, Interval, OutputDirectory
 from kdgat.run.results import origin
 from kdgat.trees.evaluation.results import (
     FINETUNED,

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from kdgat.run.interval import Interval
-from kdgat.run.table import Cell, Table
+from kdgat.run import Interval, Table
+from kdgat.run.table import Cell
 from kdgat.trees.evaluation.results import OPTIMUM, OrderSummary, TreesResults
 
 UNITS = {

@@ -6,8 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.schema import CORE, Column, Schema
+from kdgat.graphs import CORE, Column, GraphColumns, Schema
 from kdgat.trees.structure.tree import Tree, count_paths
 
 # Of a node alone, and nothing of its children: growth is predicted from these and from ancestors.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 Places = NDArray[np.int64]
 

@@ -6,7 +6,7 @@ repaired, or `ReadError` with file, line and fix. Read `result.py` first, then `
 
 from pathlib import Path
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 
 
 class ReadError(UserError):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
 from kdgat.trees.reading.result import ReadTree

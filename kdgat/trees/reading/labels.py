@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kdgat.base.configuration import unknown_key_text
-from kdgat.base.errors import UserError
+from kdgat.base import UserError, unknown_key_text
 from kdgat.trees.names import SPLITS
 
 FILE, LABEL, TARGET, SPLIT, GROUP = "file", "label", "target", "split", "group"

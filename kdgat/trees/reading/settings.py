@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
+from kdgat.base import Config
 
 
 class ReadSettings(Config):

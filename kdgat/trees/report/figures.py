@@ -9,18 +9,8 @@ from typing import Final
 
 import plotly.graph_objects as go
 
-from kdgat.report.style import (
-    BLACK,
-    BLUE,
-    GREY,
-    ORANGE,
-    SERIES_COLOURS,
-    VERMILLION,
-    Key,
-    Picture,
-    axis_title,
-    blank,
-)
+from kdgat.report import BLACK, BLUE, GREY, ORANGE, VERMILLION, Key, Picture, blank
+from kdgat.report.style import SERIES_COLOURS, axis_title
 from kdgat.trees.evaluation.results import (
     FINETUNED,
     FOREST,

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kdgat.base.text import MIB
-from kdgat.report import training
-from kdgat.report.content import RunContent
-from kdgat.report.document import Document, Section, provenance
-from kdgat.run.directory import OutputDirectory, RunError, StageRecord
-from kdgat.run.finished import FinishedRun
-from kdgat.run.table import Cell, Table
+from kdgat.base import MIB
+from kdgat.report import Document, RunContent, Section, provenance, training
+from kdgat.run import FinishedRun, OutputDirectory, RunError, StageRecord, Table
+from kdgat.run.table import Cell
 from kdgat.trees.evaluation.results import (
     FINETUNED,
     OPTIMUM,

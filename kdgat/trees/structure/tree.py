@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.structure.tours import tour
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Literal
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.synthetic.generation import SyntheticTree, grow
 from kdgat.trees.synthetic.law import GrowthLaw, Law
 from kdgat.trees.synthetic.rivers import RiverLaw

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.synthetic.classes import CLASSES, TreeKind, find_kind, generate_tree, law_of
 from kdgat.trees.synthetic.generation import SyntheticTree
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.structure.tours import tour
 from kdgat.trees.structure.tree import Tree
 from kdgat.trees.synthetic.law import Floats, Law, State, draw_num_children

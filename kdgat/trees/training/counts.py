@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading import ReadError

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor

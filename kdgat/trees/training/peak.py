@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut
 from kdgat.training.measure import measure_allocation

@@ -16,16 +16,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.errors import UserError
-from kdgat.base.files import write_json_atomically
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore, write_store
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.parts import Part, Parts
-from kdgat.training.preparation import Preparation, cut
+from kdgat.base import UserError, validate_config, write_json_atomically
+from kdgat.graphs import GraphColumns, GraphStore, write_store
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
+from kdgat.training import Part, Parts, Preparation
+from kdgat.training.preparation import cut
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kdgat.base.configuration import validate_config
-from kdgat.base.text import MIB, describe_bytes, describe_time
-from kdgat.cluster.resources import format_memory, parse_memory
-from kdgat.run.plan import PlannedStage
+from kdgat.base import MIB, describe_bytes, validate_config
+from kdgat.base.text import describe_time
+from kdgat.cluster import format_memory
+from kdgat.cluster.resources import parse_memory
+from kdgat.run import PlannedStage
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import FINETUNE, GIN, PRETRAIN, SCRATCH
 from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig

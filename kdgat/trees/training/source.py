@@ -6,11 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
-from kdgat.training.config import TrainingConfig
-from kdgat.training.graph_source import GraphSource
-from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
 

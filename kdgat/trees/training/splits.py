@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.names import SPLITS, TEST, TRAIN, VALIDATION
 from kdgat.trees.sections import FileConfig
 

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
-from kdgat.stage.errors import StageInputError
-from kdgat.training.weights import check_start, read_description
+from kdgat.stage import StageInputError
+from kdgat.training import check_start
+from kdgat.training.weights import read_description
 from kdgat.trees.names import FAMILY
 from kdgat.trees.sections import FEATURE_VERSION, EncoderConfig, read_encoder
 

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns, TensorColumns, write_store
 from kdgat.graphs.packing import PackedRows
-from kdgat.graphs.store import write_store
 from tests.canbus.features.planted_graphs import planted_columns
 
 

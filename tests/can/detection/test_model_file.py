@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 import torch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.detection.model_file import DetectorParameters, FileFormat, onnx_bytes, read_model
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.models.runtime import Network

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.model_file import write_model
@@ -23,8 +23,8 @@ from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
-from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory
+from kdgat.registry import Registry
+from kdgat.run import OutputDirectory
 from tests.can.detection.untrained import WINDOWS, drive
 from tests.support.command_line import kdgat
 

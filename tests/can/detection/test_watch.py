@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.detector import Detector
 from kdgat.can.detection.loading import load_detector

@@ -18,7 +18,7 @@ from kdgat.can.models.scoring import describe_model, fit_standardisation
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 WINDOWS = WindowConfig()
 

@@ -10,7 +10,7 @@ from kdgat.can.models.scoring import describe_model
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 
 
 def recorded_graphs() -> GraphColumns:

@@ -8,7 +8,7 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds, otsu, wilson_interval
 from kdgat.can.models.scaling import MAX_TEMPERATURE, fit_scaling, logit, sigmoid
 

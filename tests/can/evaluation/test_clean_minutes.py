@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.clean_minutes import calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
-from kdgat.family.protocol import ScoringRequest
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.stage.outcome import Finished
+from kdgat.family import ScoringRequest
+from kdgat.run import OutputDirectory, RunError
+from kdgat.stage import Finished
 from kdgat.stage.runner import run_stage
 from tests.support.command_line import Answer
 

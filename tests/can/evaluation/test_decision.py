@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table, write_table

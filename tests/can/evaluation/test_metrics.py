@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,

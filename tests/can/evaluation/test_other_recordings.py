@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features import FEATURE_VERSION
-from kdgat.run.directory import OutputDirectory
-from kdgat.stage.work import Work
+from kdgat.run import OutputDirectory
+from kdgat.stage import Work
 from tests.canbus.recording_files import write_csv
 
 

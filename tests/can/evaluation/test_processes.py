@@ -6,11 +6,11 @@ import signal
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation import processes
 from kdgat.can.evaluation.processes import ScoringProcesses
 from kdgat.can.models.runtime import Network
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from tests.can.evaluation.exported_networks import exported, recorded_graphs
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from kdgat.can.evaluation.results import Results
-from kdgat.run.directory import RunError
+from kdgat.run import RunError
 from tests.can.example_results import example
 
 

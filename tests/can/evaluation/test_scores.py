@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path, write_scores
 
 SCORES = Scores(

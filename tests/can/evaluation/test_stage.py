@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
@@ -16,11 +16,10 @@ from kdgat.can.evaluation.score_tables import ScoreTable, read_table
 from kdgat.can.evaluation.scores import read_scores, scores_path
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.sections import EvaluationConfig
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
+from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished, RunDirectory, StageInput
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput
 from tests.can.stage_inputs import FAST, SMALL_AUTOENCODER, SMALL_GAT, STORES, make_stage, make_stores
 
 SEEDS = (0, 1)
@@ -176,7 +175,7 @@ def test_scores_do_not_depend_on_the_other_windows_of_a_batch(output: OutputDire
     """A table holds what each window gets by itself: the first windows of a store score the same without the rest."""
     from kdgat.can.data.pool import PooledStores
     from kdgat.can.models.scoring import load_attention, score_attention
-    from kdgat.graphs.store import GraphStore
+    from kdgat.graphs import GraphStore
 
     directory = RunDirectory(output.stages_path / "evaluation-large-seed0")
     table = read_table(directory.path / "scores-test-test_01_known.npz")

@@ -6,7 +6,7 @@ from torch import nn
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.sections import AttentionConfig
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import TensorColumns
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 SMALL = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.3)

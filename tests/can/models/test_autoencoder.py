@@ -4,7 +4,7 @@ import torch
 
 from kdgat.can.models.autoencoder import GraphAutoencoder, hash_bucket, reconstruction_error
 from kdgat.can.sections import AutoencoderConfig
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import TensorColumns
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 SMALL = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2)

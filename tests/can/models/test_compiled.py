@@ -5,13 +5,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.models.compiled import is_compilable
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.models.runtime import Network, TrainedAttention
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import windows_to_graphs
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 
 CONFIGS = {

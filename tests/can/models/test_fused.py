@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import conv
 
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.can.capabilities import find_cugraph_convolution
 from kdgat.can.config import CanConfig
 from kdgat.can.models.attention import GraphAttentionNetwork
@@ -19,8 +19,8 @@ from kdgat.can.models.convolution import GraphAttention, build_convolution
 from kdgat.can.models.fused import sort_edges
 from kdgat.can.plan import START, plan_can
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.graphs.batches import TensorColumns
-from kdgat.stage.outcome import Failed, Finished
+from kdgat.graphs import TensorColumns
+from kdgat.stage import Failed, Finished
 from kdgat.stage.runner import run_stage
 from tests.can.models.reference_kernel import Calls, forget, installed_kernel
 from tests.can.small_runs import make_config

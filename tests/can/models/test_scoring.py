@@ -11,9 +11,7 @@ from kdgat.can.models.scoring import stage_device, use_accelerator
 from kdgat.can.plan import plan_can
 from kdgat.can.stages import run
 from kdgat.run.kinds import StageKind
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
 from tests.can.small_runs import make_config
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base import UserError
 from kdgat.base.configuration import apply_overrides
-from kdgat.base.errors import UserError
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.results import Results
@@ -17,11 +17,12 @@ from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
 from kdgat.canbus import read_recording
 from kdgat.canbus.features import FEATURE_VERSION
-from kdgat.family.protocol import ScoringRequest
-from kdgat.registry.entry import ModelEntry
-from kdgat.registry.registry import ENTRY_FILE, Registry
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
-from kdgat.stage.outcome import Finished
+from kdgat.family import ScoringRequest
+from kdgat.registry import ModelEntry, Registry
+from kdgat.registry.registry import ENTRY_FILE
+from kdgat.run import OutputDirectory, RunError, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished
 from kdgat.stage.runner import run_stage
 from tests.can.small_runs import small_config, train_here
 from tests.canbus.recording_files import write_csv

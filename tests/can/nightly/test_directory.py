@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.nightly.directory import NIGHTLY_FILE, NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import idle_run
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run import OutputDirectory, RunError
 from tests.can.small_runs import small_config
 
 CONFIG = small_config(Path("data"))

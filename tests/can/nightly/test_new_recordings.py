@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.config import DataConfig
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings
 from kdgat.canbus import find_recordings, read_recording, write_recording

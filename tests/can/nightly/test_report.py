@@ -6,9 +6,7 @@ from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import NightlyReport, idle_run
-from kdgat.registry.entry import ModelEntry, ServiceChange
-from kdgat.registry.promotion import Promotion
-from kdgat.registry.promotion_rule import PromotionRule
+from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange
 
 
 def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(tmp_path: Path) -> None:

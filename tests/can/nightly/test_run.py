@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.run import Retrain, changed_settings, night_config, reason_to_train, run_config
-from kdgat.registry.registry import Registry
+from kdgat.registry import Registry
 from kdgat.run.directory import RunIndex
 from tests.can.small_runs import small_config
 

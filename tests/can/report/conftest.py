@@ -23,11 +23,10 @@ from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
 from kdgat.canbus.features import ATTACK_KINDS
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.stage import Finished, RunDirectory, StageSpec
 from kdgat.stage.provenance import record_attempt
-from kdgat.stage.spec import StageSpec
 
 SEEDS = (0, 1, 2)
 # How far attacks stand from benign windows, per model; the detector is the curriculum GAT.

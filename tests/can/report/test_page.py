@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import scores_path
 from kdgat.can.evaluation.tables import NOTHING_TESTED
 from kdgat.can.report.names import model_name
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
-from kdgat.run.directory import OutputDirectory, RunError, StageState
+from kdgat.run import OutputDirectory, RunError, StageState
 from tests.can.report.conftest import MODELS, SCENARIOS, make_output
 from tests.support.page import Page
 

@@ -3,12 +3,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.sampling import SampledSource
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
 TRAINING = TrainingConfig(max_epochs=6, batch_size=16)

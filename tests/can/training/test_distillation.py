@@ -7,11 +7,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.training.distillation import TeacherOutputs, distil_bernoulli
 from kdgat.can.training.sampling import PoolSource
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.models.fusion import (
     AUTOENCODER_COLUMN,
     GAT_COLUMN,
@@ -24,9 +24,8 @@ from kdgat.can.training.fusion import (
     state_source,
 )
 from kdgat.can.training.fusion_split import learned_blocks
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.config import TrainingConfig
-from kdgat.training.random_state import seed_everything
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig, seed_everything
 from kdgat.training.trainer import fit
 
 

@@ -15,9 +15,9 @@ import pytest
 from kdgat.can.inputs import can_run
 from kdgat.can.training.networks import DIFFICULTY_FILE
 from kdgat.canbus.simulation import write_dataset
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_PAUSED, Finished
+from kdgat.run import run_locally
+from kdgat.stage import Finished, RunDirectory
+from kdgat.stage.outcome import EXIT_PAUSED
 from kdgat.stage.runner import run_stage
 from kdgat.training.checkpoints import Checkpoints
 from tests.can.small_runs import make_config

@@ -12,7 +12,7 @@ from kdgat.can.training.objective import (
     DetectionObjective,
     smoothed_cross_entropy,
 )
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import TensorColumns
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 

@@ -12,21 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
 from kdgat.can.training.preparation import preparation_parts, run_prepare
 from kdgat.canbus import InjectionConfig, Messages, WindowConfig, windows_to_graphs, write_recording
 from kdgat.canbus.features import RECORDINGS, TRAIN, VALIDATION
-from kdgat.graphs.store import GraphStore
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.graphs import GraphStore
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageInput, StageSpec
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput, StageSpec
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Parts
+from kdgat.training import Deadline, Parts
 from tests.canbus.traffic import bus_traffic, make_messages, merge
 
 LAST_PART_ID, TEST_ID, FIRST_PART_ID = 0x7E1, 0x7E2, 0x7E3

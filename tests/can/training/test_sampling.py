@@ -3,11 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
 from kdgat.can.training.sampling import PoolSource, SampledSource, draw
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
 TRAINING = TrainingConfig(batch_size=16)

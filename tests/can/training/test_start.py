@@ -12,15 +12,13 @@ from kdgat.can.config import CanConfig
 from kdgat.can.inputs import external_inputs, starting_weights
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.canbus.features import FEATURE_VERSION, RECORDINGS, SCHEMA
-from kdgat.graphs.store import write_store
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.run.plan import PlannedStage, make_spec
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Failed, FailureKind, Finished
+from kdgat.graphs import write_store
+from kdgat.run import OutputDirectory, PlannedStage, RunError, StageRecord, StageState
+from kdgat.run.directory import RunIndex
+from kdgat.run.plan import make_spec
+from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, StageInput, StageInputError, StageSpec
 from kdgat.stage.runner import run_stage
-from kdgat.stage.spec import StageInput, StageSpec
-from kdgat.training.weights import load_weights
+from kdgat.training import load_weights
 from tests.can.small_runs import make_config
 from tests.can.stage_inputs import (
     EDGE_FEATURES,

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.features import ATTACK_KINDS, SCHEMA
 from kdgat.canbus.features.intervals import NONE
-from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.graphs import GraphColumns, pointers
 
 NUM_NODE_FEATURES = 6
 NUM_EDGE_FEATURES = 3

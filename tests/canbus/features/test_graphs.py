@@ -17,7 +17,7 @@ from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from kdgat.canbus.features import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.messages import AttackCampaign
 from kdgat.canbus.settings import num_windows
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, features_of, make_messages
 

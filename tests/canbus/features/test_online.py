@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features import window_chunks
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, make_messages, merge
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus.features.graphs import round_features
 
 

@@ -10,7 +10,7 @@ import pytest
 from kdgat.canbus import WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, PACKINGS, RECORDINGS, SCHEMA
 from kdgat.canbus.features.timer import REST
-from kdgat.graphs.store import GraphStore, write_store
+from kdgat.graphs import GraphStore, write_store
 
 
 @pytest.mark.parametrize("attack", [None, "dos", "fuzzing", "suppression"])

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.base.configuration import ConfigurationError, apply_overrides, validate_config
+from kdgat.base import ConfigurationError, validate_config
+from kdgat.base.configuration import apply_overrides
 from kdgat.canbus import InjectionConfig, Messages, inject_attacks
 from kdgat.canbus.injection import clean_stretches
 from kdgat.canbus.injection.injection import Injected

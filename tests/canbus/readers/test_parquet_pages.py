@@ -5,7 +5,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus import RecordingError, read_recording, write_recording
 from kdgat.canbus.readers.parquet_pages import check_pages
 from tests.canbus.recording_files import random_messages, with_footer

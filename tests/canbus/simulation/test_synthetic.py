@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.canbus import (
     Messages,
     find_recordings,

@@ -15,7 +15,7 @@ from kdgat.lap.evaluation.results import (
     summarise,
 )
 from kdgat.lap.evaluation.tables import results_table
-from kdgat.run.directory import RunError
+from kdgat.run import RunError
 
 FINAL = "trained mid_2048"
 KINDS = {"scipy": Kind.COMPETITOR, "row minima": Kind.UNTRAINED, "Sinkhorn": Kind.UNTRAINED, "oracle": Kind.ORACLE}

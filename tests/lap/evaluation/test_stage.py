@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kdgat.assignment import CertificateError
-from kdgat.base.configuration import ConfigurationError
+from kdgat.base import ConfigurationError
 from kdgat.lap.evaluation.baselines import baselines
 from kdgat.lap.evaluation.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.evaluation.results import Evaluation, Kind, LapResults
@@ -20,9 +20,8 @@ from kdgat.lap.instances.label import Problem
 from kdgat.lap.instances.records import label
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.sections import METHODS
-from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.run import OutputDirectory, RunError
+from kdgat.stage import Finished, Paused, StageInputError
 from tests.lap.small_evaluations import evaluate, evaluation_directory, make_run, write_instances, write_network
 
 SIZE = 30

@@ -9,7 +9,7 @@ from kdgat.cli.tables import print_tables
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.evaluation.stage import collect_results
 from kdgat.lap.family import FAMILY
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from tests.lap.small_evaluations import make_run
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.draws import Draws, derived_seed
 

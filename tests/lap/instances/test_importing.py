@@ -8,7 +8,7 @@ from scipy.io import mmwrite
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array, random_array
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.importing import import_matrices, mc64_costs
 from kdgat.lap.instances.inspection import check_record
 from kdgat.lap.instances.store import LapStore

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.instances.distributions import Instance, generate
 from kdgat.lap.instances.inspection import check_record
 from kdgat.lap.instances.merging import merge_stores

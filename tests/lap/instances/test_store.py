@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.base.files import temporary_path
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import content_hash, join_costs, label, split_costs

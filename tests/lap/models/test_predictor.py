@@ -3,15 +3,14 @@ import pytest
 import torch
 
 from kdgat.assignment import solve
-from kdgat.base.errors import UserError
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
+from kdgat.base import UserError
+from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.lap.graphs.bipartite import build_graph
 from kdgat.lap.graphs.lists import neighbour_lists
 from kdgat.lap.models import make_model
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import FEATURE_VERSION, ModelConfig
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.training.weights import save_weights
 from tests.lap.graph_examples import GRAPH, problem
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.evaluation.stage import collect_results
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
+from kdgat.run import OutputDirectory, RunError, StageState
+from kdgat.run.directory import RunIndex
 from tests.lap.small_evaluations import DISTRIBUTIONS, STAGES, make_run
 from tests.support.page import Page
 

@@ -3,8 +3,8 @@ from multiprocessing import Pipe
 import pytest
 import torch
 
-from kdgat.cluster.resources import ResourceRequest
-from kdgat.graphs.batches import TensorColumns
+from kdgat.cluster import ResourceRequest
+from kdgat.graphs import TensorColumns
 from kdgat.lap.graphs.bipartite import build_graph
 from kdgat.lap.inputs import most_of, stage_requests
 from kdgat.lap.models import make_model

@@ -3,18 +3,14 @@ import pytest
 import torch
 from torch import nn
 
-from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore
+from kdgat.graphs import GraphColumns, GraphStore, TensorColumns
 from kdgat.lap.graphs.bipartite import SCHEMA
 from kdgat.lap.graphs.lists import Duals, bound, column_minima, row_minima
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.lap.training.objective import WarmStartObjective, targets
-from kdgat.stage.directory import RunDirectory
-from kdgat.training.config import TrainingConfig
-from kdgat.training.graph_source import GraphSource
-from kdgat.training.random_state import seed_everything
+from kdgat.stage import RunDirectory
+from kdgat.training import GraphSource, TrainingConfig, seed_everything
 from kdgat.training.trainer import fit
 from tests.lap.graph_examples import labelled_graph, write_graphs
 

@@ -4,9 +4,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
-from kdgat.graphs.store import GraphStore
+from kdgat.base import UserError, sha256_of_file
+from kdgat.graphs import GraphStore
 from kdgat.lap.config import LapConfig
 from kdgat.lap.graphs.bipartite import TARGET
 from kdgat.lap.inputs import lap_run
@@ -16,10 +15,9 @@ from kdgat.lap.instances.files import SPLIT_FILES
 from kdgat.lap.instances.store import LapStore, write_store
 from kdgat.lap.training import preparation
 from kdgat.lap.training.preparation import SPLITS, instance_seed
-from kdgat.run.local import run_locally
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, Finished, Paused
-from kdgat.training.deadline import Deadline
+from kdgat.run import run_locally
+from kdgat.stage import Failed, Finished, Paused, RunDirectory
+from kdgat.training import Deadline
 from tests.lap.runs import MEDIUM, SMALL, outcome_of, run_up_to, small_config
 
 STORES = ("train.h5", "validation.h5", "test.h5")

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import (
     RATES,

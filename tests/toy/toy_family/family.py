@@ -5,18 +5,14 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kdgat.base.configuration import Config
-from kdgat.family.protocol import Family, Option
-from kdgat.report.content import RunContent
-from kdgat.run.config import RunConfig
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import FinishedRun
+from kdgat.base import Config
+from kdgat.family import Family, Option
+from kdgat.report import RunContent
+from kdgat.run import FinishedRun, Measure, OutputDirectory, PlannedStage, Run, RunConfig, Table
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.run.measure import Measure
-from kdgat.run.plan import InputReference, PlannedStage, Run
+from kdgat.run.plan import InputReference
 from kdgat.run.results import RunResults, origin
-from kdgat.run.table import Table
-from kdgat.training.config import TrainingConfig
+from kdgat.training import TrainingConfig
 
 
 class DataConfig(Config):
@@ -97,8 +93,7 @@ class ToyFamily(Family):
         return [f"worst error {max(results.errors.values()):.4f}"]
 
     def report(self, content: RunContent[ToyResults]) -> Any:
-        from kdgat.report import training
-        from kdgat.report.document import Document, Section, provenance
+        from kdgat.report import Document, Section, provenance, training
 
         curves = training.curves_by_stage(content.stages, lambda record, fit: record.stage)
         sections = [

@@ -7,15 +7,10 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 
-from kdgat.base.configuration import validate_config
-from kdgat.stage.directory import RunDirectory, input_path
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
-from kdgat.training.random_state import seed_everything
+from kdgat.base import validate_config
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
+from kdgat.training import TrainingConfig, load_weights, seed_everything, train_stage
 from kdgat.training.source import StatelessSource
-from kdgat.training.stage import train_stage
-from kdgat.training.weights import load_weights
 from toy_family.family import KINDS, DataConfig
 
 logger = logging.getLogger(__name__)

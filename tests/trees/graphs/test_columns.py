@@ -3,8 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import GraphStore, write_store
+from kdgat.graphs import GraphColumns, GraphStore, write_store
 from kdgat.trees.graphs.columns import HAS_RADIUS, NODE_FEATURES, RADIUS, SCHEMA, scaled, tree_columns, tree_of
 from kdgat.trees.structure.tree import Tree, count_paths
 from tests.trees.examples import batch_of, random_tree

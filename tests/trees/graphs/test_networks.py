@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs import GraphColumns
 from kdgat.trees.graphs.columns import NO_LABEL, tree_columns
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.training.finetuning import choose_labelled, labelled

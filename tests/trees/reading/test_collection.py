@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import Refusal, check_refusals, holds_trees, read_folder, read_sources
 from kdgat.trees.reading.settings import ReadSettings

@@ -5,7 +5,7 @@ import json
 import pytest
 from skimage.io import imread
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.reading.picture import draw_trees
 from tests.support.command_line import kdgat
 

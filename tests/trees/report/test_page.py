@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kdgat.family.report import write_report
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.interval import Interval
+from kdgat.run import Interval, OutputDirectory
 from kdgat.trees.evaluation.results import Memory, Point, TreesResults
 from kdgat.trees.names import PREPARE
 from tests.support.page import Page

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.structure.tours import tour
 from kdgat.trees.structure.tree import Tree, contract
 

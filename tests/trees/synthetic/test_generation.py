@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.synthetic.classes import CLASSES, generate_tree, law_of
 from kdgat.trees.synthetic.dataset import PART_START, draw
 from kdgat.trees.synthetic.generation import SyntheticTree, grow

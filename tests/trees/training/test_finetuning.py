@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.run.directory import OutputDirectory
+from kdgat.run import OutputDirectory
 from kdgat.trees import stages
 from kdgat.trees.stages import run_finetune
 from tests.trees.small_runs import run_up_to, small_config

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from benchmarks.tree_memory import LENGTH_RANGE, Measurement, measure_here, measure_step
-from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs import TensorColumns
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.sections import (

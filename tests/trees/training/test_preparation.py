@@ -6,15 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file
-from kdgat.graphs.store import GraphStore
-from kdgat.run.directory import OutputDirectory
+from kdgat.base import UserError, sha256_of_file
+from kdgat.graphs import GraphStore
+from kdgat.run import OutputDirectory
 from kdgat.run.plan import create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Paused
-from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Parts
+from kdgat.stage import Finished, Paused, RunDirectory
+from kdgat.training import Deadline, Parts
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY
 from kdgat.trees.graphs.columns import tree_of

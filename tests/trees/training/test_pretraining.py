@@ -4,14 +4,12 @@ from typing import Any
 import pytest
 import torch
 
-from kdgat.graphs.store import GraphStore
-from kdgat.run.directory import OutputDirectory
+from kdgat.graphs import GraphStore
+from kdgat.run import OutputDirectory
 from kdgat.run.plan import create_stage
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage import Finished, Paused, RunDirectory
+from kdgat.training import Deadline, seed_everything
 from kdgat.training.checkpoints import Checkpoints
-from kdgat.training.deadline import Deadline
-from kdgat.training.random_state import seed_everything
 from kdgat.training.weights import read_description
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.cluster.resources import parse_memory
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from kdgat.run.local import run_locally
+from kdgat.run import run_locally
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut
 from kdgat.trees import stages

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from kdgat.graphs.columns import GraphColumns
-from kdgat.training.config import TrainingConfig
+from kdgat.graphs import GraphColumns
+from kdgat.training import TrainingConfig
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.graphs.networks import Networks

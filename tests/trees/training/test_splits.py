@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.base.errors import UserError
+from kdgat.base import UserError
 from kdgat.trees.names import SPLITS
 from kdgat.trees.sections import FileConfig
 from kdgat.trees.training.splits import split_files
