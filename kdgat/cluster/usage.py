@@ -163,13 +163,9 @@ def run_name(path: Path, directory: RunDirectory) -> str:
 
 
 def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Usage:
-    """Describe an attempt that has ended.
+    """Describe an attempt that has ended, by its record and what the stage's own process did in it.
 
-    Args:
-        record: how it ended, and what it had asked for.
-        work: what the stage's own process did in it.
-        spec: of the stage.
-        run: the same for all attempts at this stage in this run.
+    `run` is the same for all attempts at this stage in this run.
     """
     wall_s = max(record.ended - record.started, 0.0) if record.started else 0.0
     is_finished = record.end == EndKind.FINISHED
