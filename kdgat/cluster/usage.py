@@ -94,11 +94,6 @@ class Usage(BaseModel):
         return 0 if self.device == CPU else max(self.num_ranks, self.asked.gpus if self.asked is not None else 1)
 
     @property
-    def need_s(self) -> float:
-        """Return what the whole stage would have taken in one attempt."""
-        return self.startup_s + (self.done + self.left) * self.unit_s + self.checkpoint_s
-
-    @property
     def loading_share(self) -> float:
         """Return the share of the training steps' time in which they waited for their data."""
         steps_s = self.done * self.unit_s if self.units == STEPS else 0.0
