@@ -33,7 +33,10 @@ def home_of_server(port: int) -> Path | None:
 def servers_text(fix: str) -> str:
     """Name the servers that run with the command that reaches each, to be added to a message; empty if there are none.
 
-    Where PREFECT_API_URL names one of them, that one is meant. `fix` is the command, with `{variable}` and `{home}`.
+    Where PREFECT_API_URL names one of them, that one is meant.
+
+    Args:
+        fix: that command, with `{variable}` and `{home}` in it.
     """
     running = {port: home for port, home in homes_of_servers().items() if home != _chosen()}
     named = urlsplit(os.environ.get(URL_VARIABLE, "")).port
