@@ -160,9 +160,17 @@ def decide(
     assumed: Expectation = NOTHING,
     like_stage: str | None = None,
 ) -> Decision:
-    """Decide what the job of a stage asks for; arguments and errors as of `stage_resources`.
+    """Decide what the job of a stage asks for.
 
-    What no attempt has shown is `assumed`. The requests of `like_stage` count, by default the stage's own.
+    Args:
+        job: what is known of it.
+        usages: attempts of all runs.
+        requests, site, command_line: what is asked for, as of `stage_resources`.
+        assumed: what is expected where no attempt has shown it.
+        like_stage: the stage whose requests count; by default its own.
+
+    Raises:
+        UserError: as `stage_resources`.
     """
     stage = like_stage or job.stage
     asked = stage_resources(stage, requests, site, command_line)
