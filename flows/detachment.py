@@ -24,10 +24,7 @@ SECRETS: Final = ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY")  # without which
 def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     """Submit a job that gives the command again and watches the run; return what a person has to know of it.
 
-    Args:
-        output: of the run.
-        site: on which its jobs run.
-        words: of the command line, without the program.
+    `words` are those of the command line, without the program.
 
     Raises:
         UserError: if the site has no jobs, the run is watched already, or a node could not reach the Prefect API.

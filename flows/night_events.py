@@ -17,13 +17,7 @@ class NightEvent(StrEnum):
 
 
 def tell(event: NightEvent, dataset: str, text: str) -> None:
-    """Emit an event of the present flow run.
-
-    Args:
-        event: which.
-        dataset: of the night.
-        text: reason, in one sentence: `event.payload.text` in an automation's template.
-    """
+    """Emit an event of the present flow run; the reason is `event.payload.text` in an automation's template."""
     context = FlowRunContext.get()
     if context is not None and context.flow_run is not None:
         # The run as its resource: an automation finds flow and deployment among what is related to it.

@@ -19,10 +19,7 @@ from kdgat.run import OutputDirectory, Table
 def publish_results(family_name: str, output: OutputDirectory, scope: str) -> str:
     """Summarise what all evaluations measured, write results and report, and return the conclusions in one line.
 
-    Args:
-        family_name: of the run.
-        output: of the run, whose evaluations are done.
-        scope: what the keys of artifacts end with, so that those of two datasets do not mix.
+    Keys of artifacts end with `scope`, so that those of two datasets do not mix.
     """
     family = find_family(family_name)
     results = family.collect(output)

@@ -100,12 +100,8 @@ def _left_suspended(flow_run: FlowRun) -> State[Any] | None:
 def _said_again(client: SyncPrefectClient, flow_run: FlowRun, known: set[UUID]) -> State[Any] | None:
     """Say of a run once more that it is suspended, and put back whatever somebody set at the same time.
 
-    Prefect suspends no run that is suspended, unless it is forced to, and then asks for no state of before.
-
-    Args:
-        client: of the run's server.
-        flow_run: of this process.
-        known: ids of the states that it had before this was first tried; filled here.
+    Prefect suspends no run that is suspended, unless it is forced to, and then asks for no state of before. `known`
+    has the ids of the states from before this was first tried, and is filled here.
     """
     if not known:
         known.update(state.id for state in client.read_flow_run_states(flow_run.id))

@@ -82,12 +82,8 @@ def training_flow(
 ) -> Callable[[Callable[[], None]], Flow[..., State[Any]]]:
     """Make the flow `train` of one family out of a function that gives its name and the first line of its description.
 
-    Its form in the Prefect UI has the family's presets and every key of the configuration.
-
-    Args:
-        family: of the models.
-        config: default of the configuration; without one, it is required.
-        overrides: which ones the form shows as examples.
+    Its form in the Prefect UI has the family's presets and every key of the configuration, which is required unless it
+    has a default here; `overrides` are what the form shows as examples.
     """
     own: dict[str, Any] = {
         "preset": Preset | None,

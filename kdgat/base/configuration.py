@@ -62,10 +62,10 @@ def validate_config(model: type[M], data: Mapping[str, Any]) -> M:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise ConfigurationError(describe_validation_error(model, error)) from error
+        raise ConfigurationError(describe_validation_error(error)) from error
 
 
-def describe_validation_error(model: type[BaseModel], error: ValidationError) -> str:
+def describe_validation_error(error: ValidationError) -> str:
     """Turn pydantic's report into one line per mistake: dotted key, value, reason."""
     lines = []
     details = error.errors(include_url=False)

@@ -130,10 +130,7 @@ def external_inputs(
 ) -> dict[str, StageInput]:
     """Return what a stage reads that no stage has written.
 
-    Args:
-        planned: the stage.
-        recordings: the recordings of the dataset; the input of `prepare` and of no other stage.
-        starts: weights that stages start from, by name in the plan; see `starting_weights`.
+    Recordings are the input of `prepare` alone; `starts` has weights to start from, by name in the plan.
     """
     found = dict(recordings) if planned.stage == PREPARE else {}
     if planned.name in starts:

@@ -56,13 +56,9 @@ def watched(
     quiet: bool,
     afterwards: str = RESULTS,
 ) -> Iterator[None]:
-    """Show how the run in `output` goes while the context lasts.
+    """Show how the run in `output` goes while the context lasts, and after its last stage `afterwards`.
 
-    Args:
-        output: of the run; a function says which it is once that is known.
-        console: to show it on.
-        quiet: show nothing.
-        afterwards: what goes on after the last one.
+    `output` may be a function that names it once it is known.
     """
     if quiet:
         yield

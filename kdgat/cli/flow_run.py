@@ -91,14 +91,7 @@ def detach_or_watch(
 ) -> int:
     """Give a flow to a job that outlives this terminal, or run it and print what it came to; return the exit status.
 
-    Args:
-        output: of the run.
-        site: where its stages run.
-        words: of this command line, which that job repeats.
-        run: starts the flow and returns when it has ended.
-        print_results: prints the results of a run that was evaluated.
-        detach: the first of the two.
-        quiet: show no progress.
+    The job repeats `words`, this command line; `run` starts the flow and returns when it has ended.
     """
     if detach:
         from flows.detachment import detach as submit
@@ -119,12 +112,8 @@ def watch_flow(
 ) -> "RunEnd | None":
     """Run a flow and show how it goes; return how it ended, None where it was stopped while no stage was running.
 
-    Args:
-        place: of the run, or a function that names it once it is known.
-        run: starts the flow and returns when it has ended; what it prints goes to the console.
-        again: what goes on from there.
-        afterwards: what the flow does after the last stage of the run; by default it collects results.
-        quiet: show no progress.
+    `place` may be a function that names the run once it is known; `again` is what continues it from there. What `run`
+    prints goes to the console.
     """
     from rich.console import Console
 

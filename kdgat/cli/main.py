@@ -6,10 +6,10 @@ import os
 import platform
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdgat.base import UserError
 from kdgat.base.cores import wait_without_spinning
@@ -33,7 +33,6 @@ OF_FAMILIES = (
     "evaluate",
 )  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
-COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 # What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
 COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 HELP_WIDTH = 80  # of the narrowest terminal that people use
@@ -41,17 +40,6 @@ EXIT_USER_ERROR = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit: Python names no file when writing fails
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
-# Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = (
-    "--seeds",
-    "--hold-out",
-    "--families",
-    "--sizes",
-    "--stages",
-    "--clean",
-    "--grid",
-    "--random",
-)  # beside those that a family says
 # Of the paths that options take: what to name where one is empty.
 FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
 FILE_OPTIONS = ("--json", "--catalog", "--config", "--calibration", "--clean", "--picture", "--labels", "--space")
@@ -194,13 +182,11 @@ def _run(tokens: list[str]) -> int:
 
         return stage.run(tokens[tokens.index("stage") + 1 :])
     with garbage_kept():
-        application = build_application(wanted, tokens)
-    many = list(MANY_VALUED)
-    if wanted in OF_FAMILIES:
-        options = [option for family in _families_named(tokens).values() for option in family.options]
-        many += [f"--{option.name.replace('_', '-')}" for option in options if option.is_many]
+        from typer.main import get_command
+
+        command = get_command(build_application(wanted, tokens))
     try:
-        application(repeat_many_valued(tokens, many), prog_name="kdgat", obj=tuple(tokens))
+        command(repeat_many_valued(tokens, many_valued(command)), prog_name="kdgat", obj=tuple(tokens))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
@@ -275,7 +261,17 @@ def _families_named(words: Sequence[str]) -> "dict[str, Family]":
     return {name: find_family(name) for name in names if name in named or not named}
 
 
-def repeat_many_valued(tokens: Sequence[str], many_valued: Sequence[str] = MANY_VALUED) -> list[str]:
+def many_valued(command: Any) -> set[str]:
+    """Return the options, of a command and those below it, that take every word up to the next, as `--seeds 0 1 2`.
+
+    Options with a letter, and those that are written KEY=VALUE, are repeated instead.
+    """
+    repeatable = [one for one in command.params if getattr(one, "multiple", False) and one.metavar != "KEY=VALUE"]
+    found = {one.opts[0] for one in repeatable if all(name.startswith("--") for name in one.opts)}
+    return found.union(*(many_valued(below) for below in getattr(command, "commands", {}).values()))
+
+
+def repeat_many_valued(tokens: Sequence[str], many_valued: Collection[str]) -> list[str]:
     """Rewrite `--seeds 0 1 2` as `--seeds 0 --seeds 1 --seeds 2`, which is the form that the parser knows."""
     rewritten: list[str] = []
     option: str | None = None

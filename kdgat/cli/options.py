@@ -88,10 +88,7 @@ def family_command(
 ) -> Callable[..., None]:
     """Return a command that has the options of a family, too, and hands their values on as the mapping `given`.
 
-    Args:
-        command: its keyword `given` takes the values by name, those that were not given left out.
-        options: of the family.
-        is_plan: what training requires has a default.
+    Values that were not given are left out. With `is_plan`, what training requires has a default.
     """
     of_family = [option for option in options if is_plan or not option.plan_only]
     own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "given"]

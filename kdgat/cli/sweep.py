@@ -117,16 +117,9 @@ def sweep_command(family: "Family") -> Any:
 
 
 def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -> "Sweep":
-    """Check keys, ranges and every trial, and plan the sweep.
+    """Check keys, ranges and every trial, and plan the sweep; a ValueError names key, value and fix.
 
-    Args:
-        family: of the models.
-        configured: returns the configuration that the command line describes, with overrides on top.
-        wanted: of the trials.
-        out: output directory.
-
-    Raises:
-        ValueError: naming key, value and fix.
+    `configured` returns the configuration that the command line describes, with overrides on top.
     """
     from kdgat.base import UserError
     from kdgat.family import Sweep

@@ -137,7 +137,7 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
         case EndKind.NOT_STARTED:
             return _after_no_start(end, history)
         case EndKind.HOST_OOM:
-            return _with_more_memory(end, history, limits)
+            return _with_more_memory(history, limits)
         case EndKind.PREEMPTED:
             count = _since_progress(end, history, lambda one: one.kind is EndKind.PREEMPTED)
             delay_s = _delay_s(count - 1)
@@ -196,7 +196,7 @@ def _again(end: AttemptEnd, history: History, delay_s: float, *, is_of_node: boo
 def _after_failure(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
     """Decide about a stage that states itself why it cannot continue."""
     if end.failure is FailureKind.HOST_OOM:
-        return _with_more_memory(end, history, limits)
+        return _with_more_memory(history, limits)
     if end.failure is not FailureKind.CUDA_OOM:
         return Stop(f"trying again would end the same way: {end.failure or 'ERROR'}")
     types = limits.bigger_gpu_types
@@ -269,7 +269,7 @@ def _after_not_now(end: AttemptEnd, history: History, limits: AttemptLimits) -> 
     return Retry(f"Slurm {what}: asking it again{_in(delay_s)}", *_same(history), delay_s=delay_s)
 
 
-def _with_more_memory(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def _with_more_memory(history: History, limits: AttemptLimits) -> Decision:
     resources = history.resources
     if resources is None:
         return Stop("this machine has too little memory: use a smaller training.batch_size, or a site with more")

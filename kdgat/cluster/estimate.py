@@ -18,13 +18,8 @@ def stage_resources(
     """Decide what the job of one stage asks for, within the limits of the site.
 
     What a configuration or a site's defaults ask for beyond a limit is held to the limit; a GPU where there is none
-    is left out. What the command line asks for is meant, and is refused instead.
-
-    Args:
-        stage: name of the stage, as in the configuration's `resources`.
-        requests: by stage name or "default".
-        site: where the job will run.
-        command_line: what holds for every stage and beats everything else.
+    is left out. What the command line asks for is meant, holds for every stage and beats everything else. `requests`
+    are by stage name or "default".
 
     Raises:
         UserError: if the command line asks for more than the site grants, naming both numbers.

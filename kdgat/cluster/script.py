@@ -140,14 +140,8 @@ def watcher_name(out: Path) -> str:
 def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, command: Iterable[str]) -> str:
     """Return the script of the job that watches the run in `out` by a command, in the environment that submits it.
 
-    Slurm sends the first signal to the script's process some time before the end of the job, so that it can leave.
-
-    Args:
-        site: what is particular about the cluster.
-        out: output directory of the run.
-        log_directory: takes what the job prints; on a filesystem that all nodes share.
-        folder: in which the command runs.
-        command: a program and its words.
+    Slurm sends the first signal to the script's process some time before the end of the job, so that it can leave. The
+    log directory takes what the job prints, on a filesystem that all nodes share; the command runs in `folder`.
 
     Raises:
         UserError: if the name of the log directory cannot stand in a job's script.

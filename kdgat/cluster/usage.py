@@ -108,11 +108,6 @@ class Usage(BaseModel):
         return 0 if self.device == CPU else max(self.num_ranks, self.asked.gpus if self.asked is not None else 1)
 
     @property
-    def need_s(self) -> float:
-        """Return what the whole stage would have taken in one attempt."""
-        return self.startup_s + (self.done + self.left) * self.unit_s + self.checkpoint_s
-
-    @property
     def loading_share(self) -> float:
         """Return the share of the training steps' time in which they waited for their data."""
         steps_s = self.done * self.unit_s if self.units == STEPS else 0.0
@@ -177,13 +172,9 @@ def run_name(path: Path, directory: RunDirectory) -> str:
 
 
 def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Usage:
-    """Describe an attempt that has ended.
+    """Describe an attempt that has ended, by its record and what the stage's own process did in it.
 
-    Args:
-        record: how it ended, and what it had asked for.
-        work: what the stage's own process did in it.
-        spec: of the stage.
-        run: the same for all attempts at this stage in this run.
+    `run` is the same for all attempts at this stage in this run.
     """
     wall_s = max(record.ended - record.started, 0.0) if record.started else 0.0
     is_finished = record.end == EndKind.FINISHED

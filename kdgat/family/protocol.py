@@ -104,10 +104,8 @@ class Family(Protocol):
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return what `kdgat plan` shows of a run.
 
-        Args:
-            run: of `plan`.
-            jobs: what each stage's job would ask for, by name in the plan; empty where stages are no jobs.
-            options: values of the family's options that were given, by name.
+        `jobs` has what each stage's job would ask for, nothing where stages are no jobs; `options` has values of the
+        family's options that were given. Both are by name.
         """
         return PlanTable()
 

@@ -110,12 +110,7 @@ class Sweep:
 
     @classmethod
     def of(cls, family: Family, configs: Sequence[tuple[Mapping[str, str], RunConfig]], objective: str) -> Sweep:
-        """Plan a sweep.
-
-        Args:
-            family: of the models.
-            configs: per trial what it sets, and its whole configuration.
-            objective: one of `family.objectives`.
+        """Plan a sweep of `configs`: per trial what it sets, and its whole configuration.
 
         Raises:
             UserError: if the objective cannot be computed.

@@ -32,14 +32,9 @@ class Spool:
         lists: Mapping[str, Any],
         packings: Mapping[str, Packing],
     ) -> None:
-        """Open files in a directory.
+        """Open files in the directory where the store will be.
 
-        Args:
-            directory: where the store will be.
-            schema: of every chunk.
-            widths: features of the columns that leave open how many they have.
-            lists: what columns index.
-            packings: of the columns that are packed.
+        `widths` are those of the columns that leave open how many features they have; `lists` are what columns index.
         """
         self.schema = schema
         self.num_rows = {POINTER: 1, "graph": 0, "node": 0, "edge": 0}

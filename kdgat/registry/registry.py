@@ -167,12 +167,9 @@ class Registry:
         expected: str | None = "",
         anchors: tuple[str, ...] | None = None,
     ) -> ServiceChange:
-        """Put a model into service.
+        """Put a model into service; `by` and `reason` are for the history.
 
         Args:
-            model_id: which one.
-            reason: why, for the history.
-            by: who decided.
             hold: whether nights leave it there; the one in service can be held, too.
             expected: id of the model that must be in service still (None: none), and not held, because the decision
                 compared with it; by default any may be.

@@ -54,15 +54,7 @@ class RunContent(Generic[R]):
 
 
 def read_run(path: Path, read_results: Callable[[Path], R]) -> RunContent[R]:
-    """Read a run.
-
-    Args:
-        path: its output directory.
-        read_results: reads its results.json.
-
-    Raises:
-        UserError: if the directory is no run or has no results yet.
-    """
+    """Read a run; UserError if the directory is no run or has no results yet."""
     output = OutputDirectory(path)
     if not output.path.is_dir():
         raise UserError(f"{path} is not a directory; give the directory that was --out of `kdgat train`")

@@ -78,11 +78,7 @@ def _cell(text: str) -> str:
 def as_markdown(document: Document, conclusions: Sequence[str], tables: Sequence[Table], last: str = "") -> str:
     """Write what a run came to: conclusions, tables, the curves of training, and text of the caller's own.
 
-    Args:
-        document: the report of the run, whose curves are taken.
-        conclusions: a sentence each.
-        tables: the first one stands before the curves, the others after them.
-        last: markdown for the end.
+    The first table stands before the curves, the others after them; `last` is markdown for the end.
     """
     parts = [f"# {document.title}", "\n".join(f"* {escaped(sentence)}" for sentence in conclusions)]
     written = [f"{escaped(table.caption)}\n\n{as_tables(table)}" for table in tables]

@@ -43,14 +43,10 @@ class StageKind:
         inputs: Mapping[str, InputReference] | None = None,
         execution: Mapping[str, Any] | None = None,
     ) -> PlannedStage:
-        """Plan a stage of this kind.
+        """Plan a stage of this kind, with a name that is unique in the plan.
 
-        Args:
-            name: unique in the plan.
-            scale, seed: of the stage.
-            sections: at least those that `config` has as fields; the others are not the stage's business.
-            inputs: what it reads of other stages.
-            execution: what changes no result.
+        `sections` are at least those that `config` has as fields: the others are not the stage's business. What is in
+        `execution` changes no result.
         """
         chosen = validate_config(self.config, {key: sections[key] for key in self.config.model_fields})
         return PlannedStage(

@@ -92,11 +92,7 @@ def make_spec(
 ) -> StageSpec:
     """Describe a stage by the content of its inputs.
 
-    Args:
-        family: whose code runs it.
-        planned: the stage.
-        finished: run directories of the stages it depends on, by name in the plan.
-        external: what it reads that no stage has written.
+    Those of other stages lie in the run directories `finished`, by name in the plan; the others are `external`.
 
     Raises:
         RunError: if a stage it depends on has not finished or lacks the artifact.

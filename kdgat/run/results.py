@@ -46,7 +46,7 @@ class Versioned(Config):
             return cls.model_validate(content)
         except ValidationError as error:
             raise RunError(
-                f"{path} is not what this version writes: {describe_validation_error(cls, error)}; {cls.fix}"
+                f"{path} is not what this version writes: {describe_validation_error(error)}; {cls.fix}"
             ) from error
 
     def write(self, path: Path) -> None:

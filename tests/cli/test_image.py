@@ -30,7 +30,6 @@ def kdgat(capfd: pytest.CaptureFixture[str]) -> Kdgat:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("inspect", "nowhere.sif"), "nowhere.sif is not there"),
         (("test", "nowhere.sif"), "nowhere.sif is not there"),
         (("exec", "nowhere.sif", "--", "true"), "nowhere.sif is not there"),
         (("inspect", "pyproject.toml"), "pyproject.toml is no SIF image"),

@@ -15,10 +15,6 @@ def test_a_port_without_serving_is_refused(tmp_path: Path, kdgat: Callable[..., 
     assert "--serve" in answer.stderr
 
 
-def test_a_folder_without_results_is_served_by_nobody(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
-    assert "kdgat train" in kdgat("report", tmp_path, "--serve", status=1).stderr
-
-
 @pytest.mark.processes
 def test_a_report_is_served_until_ctrl_c_and_says_how_it_is_reached(tmp_path: Path) -> None:
     run, log = make_output(tmp_path / "run", num_windows=200, seeds=(0,)), tmp_path / "log"

@@ -19,11 +19,6 @@ def test_sites_are_listed_from_any_folder(tmp_path: Path) -> None:
     assert every - set(lines) == {"example", "slurm-test", "slurm-test-image"}
 
 
-def test_a_site_that_is_unknown_is_answered_with_those_that_people_run_on() -> None:
-    error = kdgat("plan", "lap", "--site", "xyz", status=1).stderr
-    assert "known sites: local, osc-pitzer (" in error
-
-
 def test_a_wrong_site_file_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("gpu_request: gress")
     monkeypatch.setenv("KDGAT_SITES", str(tmp_path))

@@ -61,10 +61,6 @@ def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
     assert "validation.h5" in kdgat("stage", "run", directory.path, status=1).stderr
 
 
-def test_a_directory_without_a_spec_is_one_sentence_and_no_fault_of_a_stage(tmp_path: Path) -> None:
-    assert "spec.json" in kdgat("stage", "run", tmp_path, status=69).stderr
-
-
 @pytest.mark.processes
 def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
     directory = training(tmp_path)
@@ -77,7 +73,6 @@ def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--memory", "4G"), "without --site"),
         (("--site", "nosuch"), "nosuch"),
         (("--site", "slurm-test", "--memory", "64G"), "--memory 64G is above what site slurm-test grants"),
         (("--site", "local", "--cores", "2"), "with --site local"),

@@ -126,7 +126,8 @@ def test_replayed_runs_are_covered_as_often_as_is_claimed(seed) -> None:
         run = usage(str(number), rate, round(memory), graphs, done=10 * graphs)
         if number >= 4:
             walltime = estimate_walltime(before, [], 10 * graphs, parameters=100)
-            covered.append(walltime.value >= run.need_s)
+            needed_s = run.startup_s + (run.done + run.left) * run.unit_s + run.checkpoint_s
+            covered.append(walltime.value >= needed_s)
         if number >= 3:
             short += estimate_memory(before, run.size, 8192, with_gpu=False).value < memory
         before.append(run)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 
 class Page(HTMLParser):
@@ -20,6 +22,20 @@ class Page(HTMLParser):
         self.row_names: list[str] = []
         self._data_of: str | None = None
         self.feed(text)
+
+    @classmethod
+    def of_report(cls, path: Path) -> Page:
+        """Read a report: it loads nothing from elsewhere, holds plotly once, and describes each figure in words."""
+        page = cls(path.read_text(encoding="utf-8"))
+        assert [target for target in page.loads if not target.startswith(("#", "data:"))] == []
+        assert sum("plotly.js v" in script for script in page.scripts) == 1
+        for identifier, alternative in page.plots.items():
+            assert re.match(r"img: .{20,}", alternative)
+            figure = json.loads(page.data[f"{identifier}-data"])
+            assert figure["data"], identifier
+            repeated = figure["layout"]["template"].keys() - {"data"}
+            assert not repeated, "the default template would be in every figure"
+        return page
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         found = dict(attributes)

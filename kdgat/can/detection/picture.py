@@ -49,15 +49,9 @@ def draw_timeline(
     threshold: float | None,
     num_alarms: int | None = None,
 ) -> None:
-    """Write the timeline as a page.
+    """Write the timeline as a page, with its alarms, or the first ones of `num_alarms`.
 
-    Args:
-        path: of the page.
-        title: what was looked at.
-        timeline: of its windows.
-        alarms: of it, or the first ones of `num_alarms`.
-        threshold: of the network, a calibrated logit; None where the clock decides alone.
-        num_alarms: how many there are in all.
+    The threshold is a calibrated logit of the network; None where the clock decides alone.
     """
     from kdgat.report import blank
 

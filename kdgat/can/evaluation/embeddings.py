@@ -29,12 +29,8 @@ def map_embeddings(
 ) -> EmbeddingMap | None:
     """Embed a sample of the windows of some pools and project it; None where there are fewer than three windows.
 
-    Args:
-        model: name of the network.
-        network: an attention network.
-        pools: the splits; the first store of each holds recorded windows, the others those of virtual vehicles.
-        names: for each pool and store, the names of its recordings.
-        seed: of the sample.
+    The first store of each pool holds recorded windows, the others those of virtual vehicles; `names` has those of the
+    recordings of each.
     """
     where = [_provenance(pool, labels) for pool, labels in zip(pools, names, strict=True)]
     recording, kind, is_virtual = (np.concatenate([part[place] for part in where]) for place in range(3))

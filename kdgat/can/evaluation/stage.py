@@ -88,14 +88,7 @@ def write_beside_scores(
     weights: Mapping[str, Path],
     pools: Mapping[str, PooledStores],
 ) -> dict[str, str]:
-    """Write what is not there yet, and return the artifacts by name.
-
-    Args:
-        spec, directory: the stage.
-        detectors: the models of its seed.
-        weights: their files.
-        pools: validation first, then the test scenarios.
-    """
+    """Write what is not there yet, and return the artifacts by name; of the pools, validation comes first."""
     artifacts: dict[str, str] = {}
     for split, pool in pools.items():
         path = directory.path / f"{RANKS_PREFIX}{split}.npz"
@@ -132,9 +125,7 @@ def _recordings(spec: StageSpec, directory: RunDirectory, pool: PooledStores) ->
 def collect_results(output: OutputDirectory, config: EvaluationConfig | None = None) -> Results:
     """Make the results of a finished run from its evaluation stages: writes `results.json` and `scores/*.npz`.
 
-    Args:
-        output: the run.
-        config: how to decide; by default the section `evaluation` of the run's configuration.
+    It is decided by `config`, by default the section `evaluation` of the run's configuration.
 
     Raises:
         RunError: if no evaluation stage of the run has finished.

@@ -46,12 +46,7 @@ def reason_to_train(
 ) -> str:
     """State why a night trains; empty where it has no reason to, or nothing to train on.
 
-    Args:
-        new_recordings: what the night found.
-        config: of the night.
-        registry: of the models.
-        last: id of the model of the last completed night; None before the first.
-        retrain: what the night was given.
+    `last` is the id of the model of the last completed night; None before the first.
     """
     if not new_recordings.recordings:
         return ""
@@ -108,13 +103,8 @@ def plan_comparison(
 ) -> ComparisonPlan:
     """Plan to score a new model and those it is held to, without those of them whose files are damaged.
 
-    Args:
-        run: of the new model.
-        config: of the run.
-        recordings: files below the dataset's folder that the night knows.
-        contents: hashes of the new model and of the recordings.
-        registry: with the others.
-        others: name -> the model in service and its anchors; none of them for the first model.
+    `others` are by name, the model in service and its anchors, none for the first model; `contents` are hashes of the
+    new model and of the recordings.
     """
     runs, contents = {NEW: run}, dict(contents)
     faults: list[str] = []

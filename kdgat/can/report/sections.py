@@ -81,12 +81,9 @@ def _cells(row: ExplanationScores) -> list[str]:
 
 
 def embeddings(output: Path, vehicle_of: Callable[[str], str | None], missing: list[str]) -> Section:
-    """Return the map by car and by kind of attack.
+    """Return the map by car and by kind of attack, and add to `missing` what is not there.
 
-    Args:
-        output: the run.
-        vehicle_of: names the car of a recording, None where its name does not tell.
-        missing: what is not there is added.
+    `vehicle_of` names the car of a recording, None where its name does not tell.
     """
     section = Section("embeddings", "Map of windows")
     path = output / EMBEDDINGS_FILE

@@ -66,12 +66,9 @@ class Contender:
 def baselines(
     methods: Sequence[Method], solvers: Sequence[Solver], predictors: Mapping[str, Predictor]
 ) -> list[Contender]:
-    """Return the methods that are wanted and, for lapx, installed.
+    """Return the methods of the kinds that are wanted and, for lapx, installed; each seed is measured with each solver.
 
-    Args:
-        methods: which kinds.
-        solvers: how our solver searches; each of its seeds is measured with each.
-        predictors: training stage -> network.
+    `predictors` are by training stage.
     """
     found: list[Contender] = []
     if "scipy" in methods:

@@ -145,7 +145,7 @@ def _tables(results: LapResults) -> Section:
     section = Section("methods", "Every method")
     section.paragraphs.append("Means over instances for counters, medians for times.")
     for size in reversed(results.sizes):
-        found = [_group_table(group, results) for group in results.groups if group.size == size]
+        found = [_group_table(group) for group in results.groups if group.size == size]
         if size == results.sizes[-1]:
             section.tables += found
         else:
@@ -154,7 +154,7 @@ def _tables(results: LapResults) -> Section:
     return section
 
 
-def _group_table(group: Group, results: LapResults) -> Table:
+def _group_table(group: Group) -> Table:
     fastest = min(
         (method.milliseconds for method in group.methods if method.milliseconds and method.kind is not Kind.ORACLE),
         default=None,

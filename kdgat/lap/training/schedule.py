@@ -208,4 +208,4 @@ def read_rates(path: Path) -> Rates:
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: write it by `kdgat lap analyze --memory --json {path}`") from None
     except ValidationError as error:
-        raise UserError(f"{path}: {describe_validation_error(Rates, error)}") from error
+        raise UserError(f"{path}: {describe_validation_error(error)}") from error

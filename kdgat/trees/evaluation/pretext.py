@@ -169,11 +169,7 @@ def measure_optimum(
 ) -> list[GrowthRow]:
     """Return the least losses that any prediction can have of drawn test trees, whose law is known.
 
-    Args:
-        generate: how the trees were drawn.
-        channels: what is predicted.
-        scale: length 1 of the channels.
-        draws: of children, per node.
+    `scale` is length 1 of the channels; `draws` are of children, per node.
     """
     from kdgat.trees.synthetic.dataset import PART_START, draw
     from kdgat.trees.synthetic.optimum import growth_optimum

@@ -35,11 +35,7 @@ class Panel:
 
 
 def draw_trees(path: Path, trees: Sequence[Tree], captions: Sequence[str]) -> None:
-    """Write a page with the first 24 trees.
-
-    Args:
-        path: its suffix decides: .html, .svg or .png.
-        captions: one for each tree, below its name.
+    """Write a page with the first 24 trees as .html, .svg or .png, each with its name and a caption.
 
     Raises:
         UserError: if the suffix is another, or there is no tree.

@@ -39,13 +39,7 @@ class SyntheticTree:
 def grow(law: Law, name: str, seed: int, num_nodes: tuple[int, int], kind: int, label: int = 0) -> SyntheticTree:
     """Grow a tree whose number of nodes lies within `num_nodes`, both included; others are drawn again.
 
-    Args:
-        law: of growth.
-        name: of the class; with `seed`, what the random numbers depend on.
-        seed: at least 0.
-        num_nodes: fewest and most nodes.
-        kind: of all nodes, as in SWC.
-        label: number of the class.
+    Random numbers depend on the name of the class and on `seed`, at least 0; `kind` is that of all nodes, as in SWC.
 
     Raises:
         UserError: if the law hardly ever grows trees of such sizes.

@@ -78,15 +78,7 @@ def growth_optimum(
 def best_shares(
     law: Law, state: State, thresholds: dict[str, Floats], draws: int, generator: Generator
 ) -> dict[str, Floats]:
-    """Return the medians of F(t), given at least one child, [N, thresholds] per channel.
-
-    Args:
-        law: of growth.
-        state: of N nodes.
-        thresholds: per channel.
-        draws: sets of children per node.
-        generator: of their random numbers.
-    """
+    """Return the medians of F(t), given at least one child, [N, thresholds] per channel, over `draws` of children."""
     count = len(state["depth"])
     best = {name: np.empty((count, len(each))) for name, each in thresholds.items()}
     rows = max(1, _BLOCK // draws)
