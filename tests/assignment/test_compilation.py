@@ -10,8 +10,9 @@ import pytest
 
 from kdgat.assignment import batch, core, dense, rows, small, solve
 from kdgat.assignment import constant_background as background
+from kdgat.lap.evaluation import baselines
 from kdgat.lap.graphs import neighbours
-from kdgat.lap.models import inference, sweeps
+from kdgat.lap.models import inference
 
 PROGRAM = """
 import warnings
@@ -35,7 +36,7 @@ def test_kernel_without_a_place_for_its_code_still_works_and_warns() -> None:
 
 
 def test_no_kernel_keeps_the_lock_of_python() -> None:
-    modules = (background, batch, core, dense, neighbours, inference, rows, small, sweeps)
+    modules = (background, baselines, batch, core, dense, neighbours, inference, rows, small)
     found = [kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "py_func")]
     kept = [each.py_func.__name__ for each in found if each.stats.cache_path and not each.targetoptions.get("nogil")]
     assert len(found) > 10
