@@ -208,7 +208,7 @@ def _without_dear_pairs(batch: AssignmentBatch, problems: _Problems, price: floa
     u, v = sign * batch.u, sign * batch.v
     has_row, has_column = np.arange(n) < num_rows[:, None], np.arange(m) < num_columns[:, None]
     shift = np.where(has_column, v, -np.inf).max(axis=1, initial=-np.inf)
-    shift = np.where(num_rows > num_columns, sign * price, np.where(num_rows == num_columns, shift, 0.0))
+    shift = np.where(num_rows == num_columns, shift, 0.0)
     shift[num_rows == 0] = 0.0
     left = np.maximum(num_rows - num_columns, 0) * price
     return replace(

@@ -147,7 +147,7 @@ def _certify_partial(
     for name, stated in (("cost", assignment.cost), ("dual_bound", assignment.dual_bound)):
         if not abs(stated - total) <= rounding + TOLERANCE * abs(total):
             raise CertificateError(f"{name} is {float(stated)!r}: pairs and unmatched rows add up to {total!r}")
-    whole = partial.completed(assignment, bounded, price)
+    whole = partial.completed(assignment, bounded, maximize=maximize)
     left = bounded[whole.rows[rows.size :], whole.columns[rows.size :]] != price
     if left.any():
         i, j = (int(lines[rows.size :][left][0]) for lines in (whole.rows, whole.columns))

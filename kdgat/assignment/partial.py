@@ -6,6 +6,8 @@ best partial one, once the pairs at x are taken out. That is exact, needs no lar
 constant, which the solver does not search. (Dummy columns, one for each row, would do the same.)
 
 The duals that prove it are u_i <= x and v_j <= 0 with u_i + v_j <= C_ij; they add up to what pairs and rows left cost.
+Where rows outnumber columns they are u_i <= 0 and v_j <= x, and the rows that have to be left pay x each beside them: a
+price that is large beside the costs would round them away if it were moved from v to u.
 """
 
 import math
@@ -60,8 +62,6 @@ def without_dear_pairs(
     if n == m > 0:
         shift = sign * float((sign * v).max())
         u, v = u + shift, v - shift
-    elif n > m:
-        u, v = u + price, v - price
     left = max(n - m, 0) * price
     return replace(
         found,
@@ -75,16 +75,18 @@ def without_dear_pairs(
     )
 
 
-def completed(assignment: Assignment, bounded: NDArray[np.float64], price: float) -> Assignment:
+def completed(assignment: Assignment, bounded: NDArray[np.float64], *, maximize: bool) -> Assignment:
     """Return a partial matching as one of the whole smaller side of `bound_costs`, for the certificate to prove."""
     n, m = bounded.shape
+    sign = -1.0 if maximize else 1.0
     rows, columns = np.asarray(assignment.rows), np.asarray(assignment.columns)
     free_rows, free_columns = np.setdiff1d(np.arange(n), rows), np.setdiff1d(np.arange(m), columns)
     k = max(0, min(n, m) - rows.size)
     rows = np.append(rows, free_rows[:k]).astype(np.int64)
     columns = np.append(columns, free_columns[:k]).astype(np.int64)
     u, v = np.asarray(assignment.u), np.asarray(assignment.v)
-    if n > m:
-        u, v = u - price, v + price
+    if n > m:  # 0 for a row that is left, whoever made the duals
+        level = sign * float((sign * u).max())
+        u, v = u - level, v + level
     cost, bound = math.fsum(bounded[rows, columns].tolist()), math.fsum([*u.tolist(), *v.tolist()])
     return replace(assignment, rows=rows, columns=columns, cost=cost, u=u, v=v, dual_bound=bound)

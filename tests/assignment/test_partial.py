@@ -111,3 +111,21 @@ def test_a_wrong_partial_matching_is_not_certified() -> None:
     ):
         with pytest.raises(CertificateError):
             certify(cost, replace(found, **wrong), unmatched_cost=0.5)
+
+
+@pytest.mark.parametrize("price", [1e2, 1e4, 1e6, 1e9, 1e15])
+@pytest.mark.parametrize("maximize", [False, True])
+def test_rows_that_outnumber_columns_are_proved_at_any_price(price: float, maximize: bool) -> None:
+    rng = np.random.default_rng(0)
+    price = -price if maximize else price
+    costs = [rng.random((int(rng.integers(3, 20)), int(rng.integers(1, 4)))) for _ in range(20)]
+    batch = solve_batch(costs, maximize=maximize, unmatched_cost=price)
+    for cost, together in zip(costs, batch, strict=True):
+        found = solve(cost, maximize=maximize, unmatched_cost=price)
+        for one in (found, together):
+            certify(cost, one, maximize=maximize, unmatched_cost=price)
+            sign = -1 if maximize else 1
+            assert (sign * (one.u[:, None] + one.v) <= sign * cost + 1e-12).all()
+        assert set(zip(*linear_sum_assignment(cost, maximize), strict=True)) == set(
+            zip(found.rows.tolist(), found.columns.tolist(), strict=True)
+        )
