@@ -1,4 +1,4 @@
-"""Compare a training step of `kdgat.training.fit` with a bare loop and with Lightning's Trainer, and time checkpoints.
+"""Compare a training step of `fit` with a bare loop and with Lightning's Trainer, and time checkpoints.
 
 Times are CPU times of this process (waiting for the disk is not in them), the best of some alternating
 repeats; what a run costs once (set-up, validation, last checkpoint) is measured by a run of one step and subtracted.

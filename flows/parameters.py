@@ -18,6 +18,7 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
+from kdgat.base.place import describe_os_error
 from kdgat.cluster import LOCAL, ResourceRequest, Site, SiteError, load_site
 from kdgat.cluster.estimate import check_command_line
 from kdgat.cluster.script import require_one_word
@@ -149,10 +150,10 @@ def failing_in_one_sentence(flow: Callable[P, State[Any]]) -> Callable[P, State[
         logging.getLogger(RUN_LOGGER).addFilter(_is_no_returned_state)
         try:
             return flow(*args, **parameters)
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             if not is_user_error(error):
                 raise
-            return Failed(message=str(error))
+            return Failed(message=describe_os_error(error) if isinstance(error, OSError) else str(error))
 
     return run
 

@@ -102,7 +102,7 @@ def certify(
     """
     if unmatched_cost is not None:
         return _certify_partial(cost, assignment, mask, unmatched_cost, maximize=maximize)
-    if np.ndim(cost) == 2 and np.size(cost) == 0:
+    if not hasattr(cost, "toarray") and np.ndim(cost) == 2 and np.size(cost) == 0:  # `make_matrix` refuses sparse ones
         check_lines(assignment.rows, 0, 0, "row")
         return Proof(0.0, 0.0, 0.0, 0.0)
     matrix = make_matrix(cost, mask, maximize=maximize, may_scale=True)

@@ -122,6 +122,10 @@ def solve_entries(matrix: Any, *, maximize: bool = False, unmatched_cost: float 
     ([1, 0, 2], 6.0)
     """
     sign = -1.0 if maximize else 1.0
+    if unmatched_cost is not None:  # an infinite cost is one that is never paid, as in a dense matrix
+        stored = coo_array(matrix)
+        is_paid = stored.data * sign != np.inf
+        matrix = coo_array((stored.data[is_paid], tuple(line[is_paid] for line in stored.coords)), shape=stored.shape)
     work = _checked(matrix, sign)
     n, m = work.shape
     if unmatched_cost is not None:

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import padded
-from kdgat.assignment import sparse as listed
+from kdgat.assignment import padded, sparse
 from kdgat.assignment.certificate import CertificateError, Costs, Proof, check_lines, prove_lines
 from kdgat.assignment.core import candidates
 from kdgat.assignment.errors import CostError, InfeasibleError, OptimalityError
@@ -236,8 +235,8 @@ def solve_rows(costs: RowCosts, *, swapped: bool = False) -> Assignment:
     counters = Counters(
         AUCTION if solver.has_bid else ROW_MINIMA,
         matches,
-        int(state[listed.SEARCHES]),
-        int(state[listed.LOOKED_AT]),
+        int(state[sparse.SEARCHES]),
+        int(state[sparse.LOOKED_AT]),
         solver.columns.size + solver.wide_columns.size,
         solver.repairs,
     )
@@ -277,7 +276,7 @@ class _Search:
         self.wide_columns, self.wide_costs = np.zeros((1, WIDE), np.int32), np.zeros((1, WIDE))
         self.repairs, self.has_bid = 0, False
         self.paid = np.zeros(n)  # by each row, once it is proved
-        self.arrays = listed.search_arrays(n, m)
+        self.arrays = sparse.search_arrays(n, m)
 
     @property
     def lists(self) -> tuple[NDArray[Any], ...]:
@@ -311,7 +310,7 @@ class _Search:
             queue[:] = self.rows
             state[:] = 0, n, 0
             while state[1]:
-                asked = listed.bid(
+                asked = sparse.bid(
                     *self.lists, self.v, self.column_of, self.row_of, queue, state, step, BIDS * n, asking
                 )
                 if state[2] >= BIDS * n:
@@ -326,7 +325,7 @@ class _Search:
     def make_tight(self) -> int:
         """Make duals feasible and matches tight; return how many rows keep one."""
         self.look_again(self.rows)
-        return int(listed.keep_tight(*self.lists, self.u, self.v, self.column_of, self.row_of))
+        return int(sparse.keep_tight(*self.lists, self.u, self.v, self.column_of, self.row_of))
 
     def search(self) -> None:
         """Match all rows that are left; InfeasibleError if that cannot be done."""
@@ -334,7 +333,7 @@ class _Search:
         every, whole = np.arange(m, dtype=np.int32), np.empty(m)
         state = self.arrays[0]
         while True:
-            found = listed.search(
+            found = sparse.search(
                 *self.lists,
                 self.wide_of,
                 self.wide_columns,
@@ -347,13 +346,13 @@ class _Search:
                 self.row_of,
                 *self.arrays,
             )
-            if found == listed.DONE:
+            if found == sparse.DONE:
                 return
-            row = int(state[listed.ROW])
-            if found == listed.STUCK:
-                self._refuse(int(state[listed.NUM_SCANNED]), row)
+            row = int(state[sparse.ROW])
+            if found == sparse.STUCK:
+                self._refuse(int(state[sparse.NUM_SCANNED]), row)
             self.repairs += 1
-            if found == listed.LOOK_AT_ALL:
+            if found == sparse.LOOK_AT_ALL:
                 self.costs.row(row, whole)
             else:
                 self._widen(row)

@@ -44,7 +44,10 @@ ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
 SCIPY_BLAS: Final = ("scipy.linalg", "scipy.linalg.cython_blas")
 OLD_S: Final = 3600.0  # from which on code of other sources is removed: another process may still be writing its own
 _OURS: Final = "all sources "
-_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
+_IMPORT: Final = re.compile(
+    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|.*)|import[ \t]+([\w.]+))", re.MULTILINE
+)
+_LAZY: Final = re.compile(r'^ +"(\w+)": "([\w.]+)",$', re.MULTILINE)  # of the table of `lazy_names`
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -97,11 +100,26 @@ def _hash(content: bytes) -> str:
 
 def _imported(source: str) -> Iterator[Path]:
     """Yield the files of the modules that a text imports of packages that are looked at."""
-    for name in _IMPORT.findall(source):
-        package, *inner = name.split(".")
-        if package in ROOTS:
-            place = ROOTS[package].joinpath(*inner)
-            yield from place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+    for module, names, alone in _IMPORT.findall(source):
+        package, *inner = (module or alone).split(".")
+        if package not in ROOTS:
+            continue
+        place = ROOTS[package].joinpath(*inner)
+        face = place / "__init__.py"
+        if not place.is_dir():
+            yield place.with_suffix(".py")
+        elif alone or not face.exists():
+            yield from place.glob("*.py")
+        else:  # a name of a lazy face comes from one module
+            table = dict(_LAZY.findall(face.read_text()))
+            if not table:
+                yield face
+            for name in re.findall(r"\w+", names):
+                path = place.joinpath(*table.get(name, name).split("."))
+                if path.is_dir():
+                    yield from path.glob("*.py")
+                elif path.with_suffix(".py").exists():
+                    yield path.with_suffix(".py")
 
 
 def _stamp(locator: Any) -> Any:

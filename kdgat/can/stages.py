@@ -3,7 +3,7 @@
 Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
-under the names of `kdgat.can.evaluation.detectors.MODELS` for `evaluation`; `start` of any trained stage that does not
+under the names of `kdgat.can.kinds.MODELS` for `evaluation`; `start` of any trained stage that does not
 start from scratch. `score_recordings` and `comparison` have none, they read what their configuration names.
 `kdgat.can.kinds` has the configuration of each.
 

@@ -34,6 +34,10 @@ class RecordingError(UserError):
         self.problem = problem
         super().__init__(f"{path}: {problem}")
 
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """Let the error leave its process."""
+        return type(self), (self.path, self.problem)
+
 
 @dataclass(frozen=True, slots=True)
 class BadRow:

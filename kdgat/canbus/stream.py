@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from kdgat.base import UserError
 from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
@@ -174,7 +175,7 @@ class _Cutter:
         self, path: Path, size: int, channel: str | int | None, scenario: str | None, limits: ReadLimits
     ) -> None:
         if size < 1:
-            raise ValueError(f"size={size}: a chunk needs at least one message; give a positive number")
+            raise UserError(f"size={size}: a chunk needs at least one message; give a positive number")
         self.status = StreamStatus()
         self._path = path
         self._size = size

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base import machine_code
+
 pytestmark = pytest.mark.processes
 
 KERNEL = """
@@ -94,3 +96,26 @@ print(njit(lambda a, b: a @ b)(np.eye(2), 3 * np.eye(2))[1, 1], scipy.linalg.det
 def test_a_kernel_loads_scipy_where_it_multiplies_matrices_alone() -> None:
     printed = subprocess.run([sys.executable, "-c", MATRIX_PRODUCT], check=True, capture_output=True, text=True).stdout
     assert printed.split() == ["False", "3.0", "4.0"]
+
+
+def test_of_a_lazy_face_only_the_modules_count_whose_names_are_imported(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text("")
+    faced = tmp_path / "faced"
+    faced.mkdir()
+    (faced / "__init__.py").write_text(
+        'lazy_names(\n    __name__,\n    {\n        "one": "first",\n        "two": "second",\n    },\n)\n'
+    )
+    for name in ("first", "second", "third"):
+        (faced / f"{name}.py").write_text("")
+    machine_code.ROOTS["mini"] = tmp_path
+    try:
+        imported = {path.stem for path in machine_code._imported("from mini.faced import (\n    one,\n    third,\n)\n")}
+        assert imported == {"first", "third"}  # the face itself is for type checkers, which import all
+        assert {path.stem for path in machine_code._imported("import mini.faced")} == {
+            "__init__",
+            "first",
+            "second",
+            "third",
+        }
+    finally:
+        del machine_code.ROOTS["mini"]

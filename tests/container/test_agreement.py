@@ -114,7 +114,7 @@ def test_an_image_is_asked_once_and_this_side_every_time(image: Path, monkeypatc
     remember(image)
     assert check_agreement(image).contents["python"]["source"] == describe_here()["source"]
     image.write_bytes(b"another image")
-    with pytest.raises(ImageError, match="apptainer is neither|python does not run in it"):
+    with pytest.raises(ImageError, match=r"apptainer is neither|python does not run in it"):
         check_agreement(image)
 
 

@@ -18,3 +18,8 @@ class ReadError(UserError):
         self.line = line
         self.problem = problem if line is None else f"line {line}: {problem}"
         super().__init__(f"{path}{'' if line is None else f':{line}'}: {problem}")
+        self._given = str(path), problem, line
+
+    def __reduce__(self) -> tuple[type, tuple[str, str, int | None]]:
+        """Let the error leave its process."""
+        return type(self), self._given
