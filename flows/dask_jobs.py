@@ -38,10 +38,6 @@ dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.sched
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 
-class SchedulerStartError(RuntimeError):
-    """Dask's scheduler does not start, because the login node is busy."""
-
-
 class Job(SLURMJob):
     """A job that waits no longer for `sbatch` than for any command of Slurm."""
 
@@ -73,7 +69,7 @@ class DaskJobs:
         """Start the scheduler and let jobs know of it, unless that is done.
 
         Raises:
-            SchedulerStartError: if it does not start.
+            ConnectionError: if it does not start.
         """
         with self._lock:
             if self._opened is None:
@@ -89,7 +85,7 @@ class DaskJobs:
                     )
                     client = distributed.Client(cluster, set_as_default=False)
                 except (TimeoutError, RuntimeError) as error:
-                    raise SchedulerStartError(f"the Dask scheduler did not start: {error}") from error
+                    raise ConnectionError(f"the Dask scheduler did not start: {error}") from error
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 Connection(
                     address=cluster.scheduler_address, certificate=security.tls_ca_file, key=security.tls_worker_key
@@ -101,7 +97,7 @@ class DaskJobs:
         """Submit a job of these arguments (`kdgat.cluster.script`) and return its number.
 
         Raises:
-            SchedulerStartError: if Dask's scheduler does not start.
+            ConnectionError: if Dask's scheduler does not start.
             SubmissionError: if the job is refused, or nobody answers.
         """
         cluster, _ = self.open()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flows.attempts import Attempt
-from flows.dask_jobs import DaskJobs, SchedulerStartError
+from flows.dask_jobs import DaskJobs
 from flows.job_watch import POLL_S, JobWatch
 from flows.node_image import NodeImage
 from kdgat.cluster import AttemptLedger, EndKind, Site, Slurm
@@ -61,7 +61,7 @@ class SlurmAttempts:
                 if attempt.is_left and attempt.stop.is_set():  # Slurm does not say whether there is a job
                     return self._not_submitted(attempt, EndKind.DETACHED, attempt.stop.reason)
                 self._submit(attempt)
-        except SchedulerStartError as error:
+        except ConnectionError as error:
             return self._not_submitted(attempt, EndKind.UNREACHABLE, str(error))
         except SubmissionError as error:
             return self._not_submitted(attempt, *refusal(str(error)))
@@ -93,7 +93,7 @@ class SlurmAttempts:
         attempt.on_line(f"watching job {record.job_id}, which was submitted before")
         try:
             self.jobs.open()
-        except SchedulerStartError as error:
+        except ConnectionError as error:
             logger.warning("%s; reports come by files alone", error)
         return True
 

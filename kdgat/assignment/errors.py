@@ -29,7 +29,3 @@ class InfeasibleError(UserError):
     def __reduce__(self) -> tuple[type, tuple[str, int, list[int], list[int]]]:
         """Let the error leave its process with its evidence."""
         return type(self), (str(self), self.matched, self.rows, self.columns)
-
-
-class OptimalityError(ArithmeticError):
-    """A matching did not pass its own proof of optimality: a defect of the solver, never of its input."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.assignment import core, dense, partial, quick
 from kdgat.assignment import warm_start as seeds
 from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, TOLERANCE, CertificateError, prove
-from kdgat.assignment.errors import CostError, OptimalityError
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.levels import Change, level_below, solve_levels
 from kdgat.assignment.matrix import (
     Matrix,
@@ -384,7 +384,7 @@ def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
     try:
         proof = prove(matrix, u, v, column_of)
     except CertificateError as error:
-        raise OptimalityError(
+        raise CertificateError(
             f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the matrix"
         ) from error
     user_rows, user_columns = rows, column_of

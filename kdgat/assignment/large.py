@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.assignment import padded, sparse
 from kdgat.assignment.certificate import CertificateError, Costs, Proof, check_lines, prove_lines
 from kdgat.assignment.core import candidates
-from kdgat.assignment.errors import CostError, InfeasibleError, OptimalityError
+from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.levels import Change, are_apart, level_below, solve_levels
 from kdgat.assignment.matrix import check_type, too_large
 from kdgat.assignment.points import METRICS, PointCosts
@@ -222,7 +222,7 @@ def solve_rows(costs: RowCosts, *, swapped: bool = False) -> Assignment:
         try:
             proof = solver.prove()
         except CertificateError as error:
-            raise OptimalityError(
+            raise CertificateError(
                 f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the problem"
             ) from error
     if isinstance(costs, BlockCosts) and are_apart(solver.paid):

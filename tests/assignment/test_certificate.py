@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from kdgat.assignment import Assignment, CertificateError, certify, solve
-from kdgat.assignment.errors import OptimalityError
 from kdgat.assignment.exact import Found, proven
 from kdgat.assignment.matrix import make_matrix
 from kdgat.assignment.result import Counters
@@ -176,5 +175,5 @@ def test_the_solver_does_not_return_a_matching_that_uses_a_column_twice() -> Non
     matrix = make_matrix(np.array([[1.0, 5.0], [1.0, 5.0]]))
     duals = (np.ones(2), np.zeros(2))
     twice = Found(*duals, np.array([0, 0]), np.ones(2), Counters("x", 0, 0, 0))
-    with pytest.raises(OptimalityError, match="column 0 is matched twice; this is a defect of the solver"):
+    with pytest.raises(CertificateError, match="column 0 is matched twice; this is a defect of the solver"):
         proven(matrix, Seed("x", *duals), twice)
