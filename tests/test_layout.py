@@ -2,12 +2,14 @@
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 import pytest
 
+import kdgat
 from tests.ceilings import Ceilings, above, below, lowered, measured, recorded
-from tests.support.imports import Source, circles, lazy_table, typed_table
+from tests.support.imports import ROOT, Source, circles, lazy_table, typed_table
 
 TESTS = Path(__file__).parent
 SOURCE = Source()
@@ -120,3 +122,11 @@ def test_ceilings_are_lowered_and_never_raised() -> None:
         "modules": {"a": 17},
         "circles": {},
     }
+
+
+def test_the_map_names_every_package_and_only_files_that_are_there() -> None:
+    named = re.findall(r"^    \(?(\w+)\)?\s+(?:base|library|engine|family|front) ", str(kdgat.__doc__), re.MULTILINE)
+    folders = [path.parent.name for path in (ROOT / "kdgat").glob("*/__init__.py")]
+    assert sorted(named) == sorted([*folders, "flows"])
+    for path in re.findall(r"kdgat/[\w/.]+", str(kdgat.__doc__)):
+        assert (ROOT / path.rstrip(".:")).exists(), path
