@@ -8,10 +8,11 @@ import pytest
 pytestmark = pytest.mark.processes
 
 SCRIPT = """
-import resource, sys
+import logging, resource, sys
 soft, hard, jobs = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-from flows.execution import watchable_jobs
+from flows.execution import logger, watchable_jobs
+logger.addHandler(logging.StreamHandler())  # as commands and flow runs have one
 print(watchable_jobs(jobs), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
