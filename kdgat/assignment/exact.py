@@ -87,7 +87,7 @@ def solve(
     if unmatched_cost is not None and not hasattr(cost, "toarray"):
         bounded = partial.bound_costs(cost, mask, unmatched_cost, maximize=maximize)
         found = solve(bounded, u, v, method=method, maximize=maximize)
-        return partial.without_dear_pairs(found, cost, mask, unmatched_cost, maximize=maximize)
+        return partial.without_dear_pairs(found, bounded, unmatched_cost, maximize=maximize)
     if method == "auto":
         if u is None and v is None:
             packed = quick.attempt(cost, mask, maximize, False)

@@ -103,10 +103,9 @@ def known_formats() -> str:
 
 def dense(matrix: csr_array) -> Matrix:
     """Return costs and mask of a sparse matrix: where it has no entry, a pair is forbidden."""
-    entries = matrix.tocoo()
-    cost, mask = np.zeros(matrix.shape), np.ones(matrix.shape, bool)
-    cost[entries.row, entries.col] = entries.data
-    mask[entries.row, entries.col] = False
+    from kdgat.assignment.entries import make_dense  # with the solver's kernels, which readers do without
+
+    cost, mask = make_dense(matrix)
     return cost, mask if mask.any() else None
 
 

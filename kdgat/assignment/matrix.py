@@ -17,9 +17,8 @@ FORBID = {  # what to do about an infinity, whether one of them forbids or not
     True: "a pair is forbidden by +inf if costs are minimised, by -inf if they are maximised",
 }
 SPARE_EXPONENT = 8
-FINITE_EXPONENT = (
-    1024 - SPARE_EXPONENT
-)  # of the sum of all entries: duals, which sum some costs each, are summed in turn
+# Of the sum of all entries: duals, which sum some costs each, are summed in turn.
+FINITE_EXPONENT = 1024 - SPARE_EXPONENT
 
 
 @dataclass(frozen=True)

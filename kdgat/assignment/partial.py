@@ -50,11 +50,10 @@ def bound_costs(
 
 
 def without_dear_pairs(
-    found: Assignment, cost: ArrayLike, mask: ArrayLike | None, unmatched_cost: float, *, maximize: bool
+    found: Assignment, bounded: NDArray[np.float64], unmatched_cost: float, *, maximize: bool
 ) -> Assignment:
-    """Return the best partial matching, given the best one of `bound_costs`."""
+    """Return the best partial matching, given the best one of costs that are `bounded` by `bound_costs`."""
     price, sign = check_price(unmatched_cost), -1.0 if maximize else 1.0
-    bounded = bound_costs(cost, mask, price, maximize=maximize)
     n, m = bounded.shape
     paid = bounded[found.rows, found.columns]
     kept = sign * paid < sign * price

@@ -98,6 +98,12 @@ def _hash(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
+@cache
+def _lazy_table(face: Path) -> dict[str, str]:
+    """Return from which module each name of a lazy face comes; nothing where a package has none."""
+    return dict(_LAZY.findall(face.read_text()))
+
+
 def _imported(source: str) -> Iterator[Path]:
     """Yield the files of the modules that a text imports of packages that are looked at."""
     for module, names, alone in _IMPORT.findall(source):
@@ -111,7 +117,7 @@ def _imported(source: str) -> Iterator[Path]:
         elif alone or not face.exists():
             yield from place.glob("*.py")
         else:  # a name of a lazy face comes from one module
-            table = dict(_LAZY.findall(face.read_text()))
+            table = _lazy_table(face)
             if not table:
                 yield face
             for name in re.findall(r"\w+", names):
