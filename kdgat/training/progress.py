@@ -1,7 +1,4 @@
-"""Progress of training and of other phases: progress.json, a bar on a terminal, plain log lines elsewhere.
-
-Phases that are no training load no torch by it: only what asks a GPU imports it.
-"""
+"""Progress of training: progress.json, a bar on a terminal, plain log lines elsewhere."""
 
 import logging
 import math
