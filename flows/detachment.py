@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from flows.loopback import LOOPBACK
-from flows.server import API_URL_VARIABLE, configured_api_url
+from flows.embedded.loopback import LOOPBACK
+from flows.embedded.server import API_URL_VARIABLE, configured_api_url
 from flows.watcher import SCRIPT, STATE
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.cluster import Site, Slurm

@@ -4,22 +4,15 @@ What a night learns of recordings and models is written when it is certain: a ni
 leaves the model in service alone and new recordings unmarked: the next one finds them again and resumes its run.
 """
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
-from prefect import flow, get_run_logger, tags, task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect import flow, tags
 from prefect.client.schemas.objects import State
-from prefect.states import Cancelled, Completed, Failed
 from pydantic import NonNegativeFloat, PositiveInt
 
-from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.can_ids import can_ids
-from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.lost_runs import mark_lost_runs, output_tag
-from flows.naming import artifact_key, night_name
-from flows.night_events import NightEvent, tell
+from flows.naming import night_name
+from flows.night.run import NightRun
 from flows.parameters import (
     NO_REQUEST,
     AbsolutePath,
@@ -30,40 +23,22 @@ from flows.parameters import (
     as_site,
     failing_in_one_sentence,
 )
-from flows.shown_attempts import api_may_fail, shown
-from flows.signals import stop_on_signals
-from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
-from kdgat.base import write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.inputs import refuse_within_dataset
-from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison, make_comparison, read_comparison
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
-from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
-from kdgat.can.nightly.registered import ModelSource, model_source
-from kdgat.can.nightly.report import NightlyReport, idle_run
+from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.can.nightly.run import (
     FLOW_NAME,
-    ComparisonPlan,
     Retrain,
     StartFrom,
     night_config,
-    plan_comparison,
-    reason_to_train,
-    run_config,
 )
-from kdgat.cluster import LOCAL, AttemptLimits, ResourceRequest, Site, StopRequest
-from kdgat.registry import Decision, ModelEntry, Promotion, PromotionRule, Registry, decide
-from kdgat.registry.entry import now
-from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
-from kdgat.run import EVALUATION, OutputDirectory, RunError
-from kdgat.stage import Failed as StageFailed
-from kdgat.stage import Finished, Outcome, RunDirectory
+from kdgat.cluster import LOCAL, Site
+from kdgat.registry import PromotionRule, Registry
+from kdgat.run import OutputDirectory
 
-BY: Final = "nightly"  # in the history of the registry
 DEFAULT_RULE: Final = PromotionRule()
-ARTIFACT_KEY: Final = "night"
 
 
 @flow(name=FLOW_NAME, flow_run_name=night_name, persist_result=False)
@@ -105,7 +80,7 @@ def nightly(
     config = night_config(config.completed(preset, overrides))
     FAMILY.plan(config)  # what its training would refuse, before recordings are read
     refuse_within_dataset(config.data, out)
-    nightly_run = _NightlyRun(
+    nightly_run = NightRun(
         config,
         Registry(registry.absolute()),
         NightlyDirectory(out),
@@ -118,239 +93,3 @@ def nightly(
         # Of nights, and of their training: it has the same tag.
         mark_lost_runs(OutputDirectory(nightly_run.directory.path))
         return nightly_run.run(inbox, start_from, retrain, keep_runs, settle_s)
-
-
-class _NightlyRun:
-    """What the parts of a nightly run share."""
-
-    def __init__(
-        self,
-        config: CanConfig,
-        registry: Registry,
-        directory: NightlyDirectory,
-        rule: PromotionRule,
-        site: Site,
-        command_line: ResourceRequest,
-    ) -> None:
-        self.config = config
-        self.dataset = config.data.dataset
-        self.registry = registry
-        self.directory = directory
-        self.rule = rule
-        self.site = site
-        self.command_line = command_line
-
-    def run(
-        self, inbox: Path | None, start_from: StartFrom, retrain: Retrain, keep_runs: int, settle_s: float
-    ) -> State[Any]:
-        logger = get_run_logger()
-        current = self.registry.in_service(FAMILY.name, self.dataset)
-        ledger = NightlyLedger.read(self.directory.ledger_path)
-        self.directory.close_runs(ledger.model)
-        if inbox is not None and not inbox.exists():
-            logger.info("inbox %s was not there and is made: new recordings go into it", inbox)
-        try:
-            new_recordings = gather_new_recordings(self.config.data, inbox, ledger, settle_s)
-        finally:
-            ledger.write(self.directory.ledger_path)  # what was imported is imported, whatever comes after
-        logger.info("%s", new_recordings.describe())
-        for file, reason in new_recordings.refused.items():
-            logger.warning("refused %s: %s", file, reason)
-        unfinished = self.directory.unfinished_runs()
-        for path, num_bytes in unfinished.items():
-            logger.warning("%s: the run of a night that did not end, %.1f MB", path, num_bytes / 1e6)
-        reason = reason_to_train(new_recordings, self.config, self.registry, ledger.model, retrain)
-        if not reason:
-            held = None if current is None else self.registry.read().held(FAMILY.name, self.dataset)
-            sentence, text = idle_run(
-                self.dataset, new_recordings, None if current is None else current.id, held, unfinished
-            )
-            self._write_report("refused" if new_recordings.all_refused else "nothing-new", text)
-            _publish(text, self.dataset)
-            if new_recordings.all_refused:  # whoever put them there believes that they are learned from
-                return Failed(message=f"{sentence}; {new_recordings.describe_refusals()}")
-            return Completed(message=sentence)
-        logger.info("training: %s", reason)
-        if new_recordings.newly_refused:
-            tell(NightEvent.REFUSED, self.dataset, new_recordings.describe_refusals())
-
-        start = current.id if current is not None and start_from == "current" else None
-        path, record = self.directory.choose_run(self.config, new_recordings, start)
-        config = run_config(self.config, new_recordings, self.registry, record.start)
-        logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
-        state: State[Any] = can_ids(
-            config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
-        )
-        if state.is_cancelled():
-            return Cancelled(message=f"{state.message}; the next night goes on from there")
-        if not state.is_completed():
-            return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
-        source = model_source(path)
-        against = self._compared_with(source, record)
-        others = self._held_to(against)
-        contents = {NEW: source.content, "recordings": record.recordings}
-        plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
-        said = {NEW: "the new model", IN_SERVICE: "the model in service"}
-        names = [said.get(name, name) for name in plan.config.runs]
-        logger.info("scoring %s on the same test recordings", " and ".join(names))
-        comparison = self._compare(path, plan)
-        if isinstance(comparison, State):
-            return comparison
-        entry, decision, record = self._decide(path, record, source, against, comparison)
-        self.registry.note(
-            Decision(
-                model=entry.id,
-                compared_with=None if against is None else against.id,
-                accepted=decision.accepted,
-                reasons=decision.reasons,
-                by=BY,
-            )
-        )
-
-        ledger.done, ledger.model = new_recordings.recordings, entry.id
-        now_in_service = entry if decision.accepted else against
-        warning = (
-            ""
-            if now_in_service is None
-            else ceiling(comparison.metrics.get(NEW if now_in_service is entry else IN_SERVICE, {}), self.rule)
-        )
-        if warning:
-            logger.warning("%s", warning)
-        report = NightlyReport(
-            dataset=self.dataset,
-            new_recordings=new_recordings,
-            record=record,
-            entry=entry,
-            compared_with=against,
-            comparison=comparison,
-            rule=self.rule,
-            decision=decision,
-            run=path,
-            unfinished={other: num_bytes for other, num_bytes in unfinished.items() if other != path},
-            reason="" if new_recordings.is_any else reason,
-            warning=warning,
-        )
-        self._write_report(path.name, report.markdown())
-        ledger.write(self.directory.ledger_path)
-        self.directory.close_runs(entry.id)
-        _publish(report.markdown(), self.dataset)
-        if decision.accepted:
-            tell(NightEvent.PROMOTED, self.dataset, report.sentence())
-        for old in self.directory.old_runs(keep_runs):
-            try:
-                self.directory.remove_run(old)
-            except (RunError, OSError) as error:  # the night is over: what it decided holds
-                logger.warning("%s stays until a later night: %s", old, error)
-            else:
-                logger.info("removed %s, whose model is in the registry", old)
-        return Completed(message=report.sentence())
-
-    def _compared_with(self, source: ModelSource, record: NightlyRecord) -> ModelEntry | None:
-        """Return the model in service, or the one before where this night had come as far as putting its own there."""
-        current = self.registry.in_service(FAMILY.name, self.dataset)
-        if current is not None and (current.content, current.id) == (source.content, record.model):
-            return None if record.compared_with is None else self.registry.entry(record.compared_with)
-        return current
-
-    def _held_to(self, against: ModelEntry | None) -> dict[str, ModelEntry]:
-        """Name the models that a new one is measured with: the one in service, and earlier ones that still bind."""
-        if against is None:
-            return {}
-        names = self.registry.read().anchors(against)
-        return {IN_SERVICE: against, **{name: self.registry.entry(name) for name in names}}
-
-    def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison | State[Any]:
-        """Score what is compared; the state in which the night ends where that fails or is asked to stop."""
-        directory = make_comparison(path / "comparisons", plan.config)
-        if not directory.is_finished():
-            outcome = compare(directory, self.dataset, self.site, self.command_line)
-            if isinstance(outcome, StageFailed):
-                return Failed(
-                    message=f"comparison: {outcome.evidence}; the model in service stays, the next night tries again"
-                )
-            if not isinstance(outcome, Finished):
-                return Cancelled(message=f"{outcome.reason}; the next night goes on from there")
-        return plan.add_to(read_comparison(directory))
-
-    def _decide(
-        self,
-        path: Path,
-        record: NightlyRecord,
-        source: ModelSource,
-        against: ModelEntry | None,
-        comparison: Comparison,
-    ) -> tuple[ModelEntry, Promotion, NightlyRecord]:
-        """Register the model, and put it into service if the rule says so."""
-        compared_with = None if against is None else against.id
-        scores = comparison.metrics[NEW]
-        entry = self.registry.add(
-            source.files,
-            family=FAMILY.name,
-            dataset=self.dataset,
-            content=source.content,
-            parent=record.start,
-            metrics=scores,
-            provenance={
-                **source.provenance,
-                "compared_with": compared_with,
-                "measured_on": comparison.test_sets(),
-            },
-        )
-        # Before the promotion: should this process die after it, the next one must know what it was compared with.
-        record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
-        self.directory.write(path, record)
-        metrics, current_scores = comparison.metrics, comparison.metrics.get(IN_SERVICE)
-        anchors = {name: found for name, found in metrics.items() if name not in (NEW, IN_SERVICE)}
-        lost = [] if against is None else lost_scenarios(scores, against.metrics, self.rule)
-        faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in (*comparison.faults, *lost)]
-        decision = decide(scores, current_scores, self.rule, faults, anchors)
-        index = self.registry.read()
-        current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
-        if current == entry.id:
-            if compared_with == entry.id:
-                decision = Promotion(False, ("it is the model in service: nothing that training reads has changed",))
-            return entry, decision, record
-        if held is not None:
-            reason = f"{current} is {held.describe_hold()}; `kdgat model release` lets nights replace it"
-            return entry, Promotion(False, (*decision.reasons, reason)), record
-        if decision.accepted:
-            earlier = index.promoted_since(entry.id, record.created)
-            if earlier is None:
-                measured = {entry.id: scores}
-                if against is not None and current_scores is not None:
-                    measured |= {against.id: current_scores, **anchors}
-                best = tuple(name for name in best_models(measured, self.rule) if name != entry.id)
-                self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with, anchors=best)
-            else:  # this night died after it had put its model there, and somebody has thought otherwise since
-                reason = f"it went into service at {earlier.when} and was taken out again since: {current} stays"
-                decision = Promotion(False, (*decision.reasons, reason))
-        return entry, decision, record
-
-    def _write_report(self, name: str, text: str) -> None:
-        self.directory.reports_path.mkdir(parents=True, exist_ok=True)
-        moment = now().replace(":", "").replace("+0000", "Z")
-        write_bytes_atomically(self.directory.reports_path / f"{moment}-{name}.md", text.encode())
-
-
-@task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, persist_result=False)
-def compare(directory: RunDirectory, dataset: str, site: Site, command_line: ResourceRequest) -> Outcome:
-    """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
-    logger = get_run_logger()
-    if site.scheduler == "slurm":
-        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION, begins_anew=True)
-    stop = StopRequest()
-    with stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop):
-        stage = Stage(
-            directory,
-            runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
-            stop=stop,
-            attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
-            on_line=lambda line: logger.info("%s", line),
-            limits=AttemptLimits.of(site),
-        )
-        return run_to_end(stage).outcome
-
-
-def _publish(text: str, dataset: str) -> None:
-    with api_may_fail("report"):
-        create_markdown_artifact(text, key=artifact_key(ARTIFACT_KEY, dataset), description="what the night changed")

@@ -18,10 +18,10 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.cancellation import in_any_thread, stopping_with_prefect
+from flows.embedded.server import prefect_api
 from flows.execution import Execution, num_parallel_stages, num_ranks_of
 from flows.lost_runs import mark_lost_runs
 from flows.naming import artifact_scope
-from flows.server import prefect_api
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order

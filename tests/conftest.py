@@ -138,7 +138,7 @@ def kdgat() -> Callable[..., command_line.Answer]:
 @pytest.fixture(scope="session")
 def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
     """One embedded Prefect API for all tests that ask for it; PREFECT_API_URL leads them there."""
-    from flows.server import prefect_api
+    from flows.embedded.server import prefect_api
 
     path = tmp_path_factory.mktemp("prefect")
     with prefect_api(path / "prefect.db", path / "server.log") as url:

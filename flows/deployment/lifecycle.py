@@ -31,9 +31,9 @@ from flows.deployment.installation import (
 )
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import Service, end, home_of_server, is_alive, servers_text
+from flows.embedded.loopback import PATIENT_ANSWER_S, answers, is_free
+from flows.embedded.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from flows.log_tail import last_lines
-from flows.loopback import PATIENT_ANSWER_S, answers, is_free
-from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from kdgat.base import UserError, wait_until
 from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit

@@ -16,7 +16,7 @@ from prefect.exceptions import ObjectNotFound
 
 from flows.deployment.installation import NOTIFY_VARIABLE
 from flows.lost_runs import LOST
-from flows.night_events import NightEvent
+from flows.night.events import NightEvent
 from kdgat.base import UserError
 from kdgat.can.nightly.run import FLOW_NAME
 

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 import psutil
 
 from flows.deployment.installation import HOME_VARIABLE
+from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.log_tail import trim
-from flows.loopback import LOOPBACK, is_ours
 from kdgat.base import wait_until, write_json_atomically
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is

@@ -204,7 +204,7 @@ def check_server() -> Check:
     url = os.environ.get("PREFECT_API_URL")
     if not url:
         return Check("Prefect server", "good", "none configured: each command starts its own")
-    from flows.loopback import is_here, may_be_told
+    from flows.embedded.loopback import is_here, may_be_told
 
     auth = os.environ.get("PREFECT_API_AUTH_STRING", "")
     fix = "make deploy starts it; or unset PREFECT_API_URL, and each command starts its own"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from kdgat.registry import Decision, ModelEntry, Registry, ServiceChange
+    from kdgat.registry import Judgement, ModelEntry, Registry, ServiceChange
     from kdgat.registry.entry import RegistryIndex
 
 app = typer.Typer(no_args_is_help=True)
@@ -318,7 +318,7 @@ def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
     return fitting(Table.of(["scenario", "windows", "attacks", *metrics], rows, ""), console) if rows else []
 
 
-def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
+def _decisions_table(decisions: "Sequence[Judgement]") -> "Table":
     from kdgat.cli.tables import plain_table
 
     table = plain_table(("decided", "result", "reasons"), whole=("decided", "result"))

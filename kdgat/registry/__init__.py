@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from kdgat.base.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from kdgat.registry.entry import Decision as Decision
+    from kdgat.registry.entry import Judgement as Judgement
     from kdgat.registry.entry import ModelEntry as ModelEntry
     from kdgat.registry.entry import ServiceChange as ServiceChange
     from kdgat.registry.promotion import Promotion as Promotion
-    from kdgat.registry.promotion import decide as decide
+    from kdgat.registry.promotion import judge as judge
     from kdgat.registry.promotion_rule import PromotionRule as PromotionRule
     from kdgat.registry.registry import Registry as Registry
     from kdgat.registry.registry import RegistryError as RegistryError
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
-        "Decision": "entry",
+        "Judgement": "entry",
         "ModelEntry": "entry",
         "Promotion": "promotion",
         "PromotionRule": "promotion_rule",
         "Registry": "registry",
         "RegistryError": "registry",
         "ServiceChange": "entry",
-        "decide": "promotion",
+        "judge": "promotion",
     },
 )

@@ -82,7 +82,7 @@ class ServiceChange(_Record):
         return service_name(self.family, self.dataset)
 
 
-class Decision(_Record):
+class Judgement(_Record):
     """What a night decided about a model, and why."""
 
     model: str = Field(description="id of the model that was decided about")
@@ -92,7 +92,7 @@ class Decision(_Record):
     reasons: tuple[str, ...] = Field(description="a sentence each")
     by: str
 
-    def is_repeated_by(self, other: "Decision") -> bool:
+    def is_repeated_by(self, other: "Judgement") -> bool:
         """Tell whether another decision says the same, at whatever time."""
         return self == other.model_copy(update={"when": self.when})
 
@@ -103,7 +103,7 @@ class RegistryIndex(_Record):
     schema_version: Literal[1] = 1
     models: tuple[ModelEntry, ...] = ()
     history: tuple[ServiceChange, ...] = ()
-    decisions: tuple[Decision, ...] = ()
+    decisions: tuple[Judgement, ...] = ()
 
     def in_service(self, family: str, dataset: str) -> str | None:
         """Return the id of the model in service, None if there is none."""
@@ -150,7 +150,7 @@ class RegistryIndex(_Record):
             decisions=tuple(decision for decision in self.decisions if decision.model in ids),
         )
 
-    def decisions_about(self, model_id: str) -> list[Decision]:
+    def decisions_about(self, model_id: str) -> list[Judgement]:
         """Return what nights decided about a model, the last one last."""
         return [decision for decision in self.decisions if decision.model == model_id]
 

@@ -34,7 +34,7 @@ class Promotion:
         return "; ".join(self.reasons)
 
 
-def decide(
+def judge(
     new: Metrics,
     current: Metrics | None,
     rule: PromotionRule,

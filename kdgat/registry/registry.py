@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files
 from kdgat.registry.entry import (
-    Decision,
+    Judgement,
     Metrics,
     ModelEntry,
     ModelFile,
@@ -196,7 +196,7 @@ class Registry:
                 index, owner, entry, kind=kind, previous=current, reason=reason, by=by, hold=hold, anchors=anchors
             )
 
-    def note(self, decision: Decision) -> None:
+    def note(self, decision: Judgement) -> None:
         """Keep what was decided about a model, unless the last decision about it says the same."""
         with self._writing() as (index, owner):
             _entry(index, decision.model, self.path)

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from flows.deployment.installation import Installation
-from kdgat.registry import Decision, ModelEntry, Registry
+from kdgat.registry import Judgement, ModelEntry, Registry
 from tests.support.command_line import Answer, kdgat
 
 
@@ -80,7 +80,7 @@ def test_words_of_a_model_that_is_shown_are_broken_after_underscores_alone(
     )
     other = add(registry, 2, "hcrl_car_hacking").id
     reasons = ("a: f1 0.9 -> 0.8, worse by more than 0.01",)
-    registry.note(Decision(model=entry.id, compared_with=other, accepted=False, reasons=reasons, by="nightly"))
+    registry.note(Judgement(model=entry.id, compared_with=other, accepted=False, reasons=reasons, by="nightly"))
     words = run("show", entry.id, "--registry", str(registry.path))[1].split()
     assert other in words
     parts = [*name.split("_"), "false", "alarm", "rate", "precision"]
@@ -134,7 +134,7 @@ def test_two_models_are_compared_where_they_were_measured_on_the_same_recordings
 def test_why_a_model_did_not_go_into_service_is_shown(registry: Registry) -> None:
     first, second = add(registry, 1), add(registry, 2)
     reasons = ("mean f1 0.9 -> 0.9: not better [by far]", "a: f1 0.9 -> 0.8, worse by more than 0.01")
-    decision = Decision(model=second.id, compared_with=first.id, accepted=False, reasons=reasons, by="nightly")
+    decision = Judgement(model=second.id, compared_with=first.id, accepted=False, reasons=reasons, by="nightly")
     for again in (decision, decision.model_copy(update={"when": "2030-01-01T00:00:00+00:00"})):
         registry.note(again)  # a night that was continued says the same once more
     where = ("--registry", str(registry.path))

@@ -13,7 +13,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.worker import EventsWorker
 
 from flows.deployment.notification import AUTOMATIONS, ensure_notifications
-from flows.night_events import NightEvent, tell
+from flows.night.events import NightEvent, tell
 from kdgat.base import UserError
 
 pytestmark = pytest.mark.prefect

@@ -5,7 +5,7 @@ import pytest
 from flows import compatibility
 from flows.compatibility import KNOWN, OF_EVERY_SERVER, find_conflicts, require_compatible
 from flows.deployment import __main__ as deployment
-from flows.server import prefect_api
+from flows.embedded.server import prefect_api
 from kdgat.base import UserError
 
 

@@ -16,7 +16,7 @@ from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
-import flows.nightly as module
+import flows.night.run as module
 from flows.cancellation import is_cancelling
 from flows.parameters import NO_REQUEST, as_site
 from kdgat.can.evaluation.other_recordings import evaluate_run
@@ -64,7 +64,7 @@ class Decisions:
     def __init__(self, path: Path) -> None:
         self.registry = Registry(path / "registry")
         directory, rule = NightlyDirectory(path / "nights"), PromotionRule()
-        self.run = module._NightlyRun(
+        self.run = module.NightRun(
             small_config(path), self.registry, directory, rule, as_site(LOCAL, NO_REQUEST), NO_REQUEST
         )
         self.scores: dict[str, Metrics] = {}
@@ -386,7 +386,7 @@ def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decide
     shutil.copy(aside, nights.inbox / aside.name)
     settings = BETTER
     with monkeypatch.context() as patch:
-        patch.setattr(module._NightlyRun, "_write_report", die)  # what comes after the decision
+        patch.setattr(module.NightRun, "_write_report", die)  # what comes after the decision
         assert nights.run(*settings, start_from="scratch").is_failed()
     better = nights.in_service()
     assert better != before

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.base import ConfigurationError, validate_config
-from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange, decide
+from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange, judge
 from kdgat.registry.entry import Metrics, RegistryIndex, Scores
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
 
@@ -58,7 +58,7 @@ def per_hour(f1: float, alarms: float | None, suppression: float | None = None) 
 def test_a_model_with_more_alarms_per_hour_or_worse_at_suppression_stays_out(
     new: Metrics, current: Metrics, accepted: bool, words: str
 ) -> None:
-    promotion = decide(new, current, RULE)
+    promotion = judge(new, current, RULE)
     assert promotion.accepted == accepted
     assert words in promotion.describe()
 
@@ -126,7 +126,7 @@ def test_a_model_with_more_alarms_per_hour_or_worse_at_suppression_stays_out(
 def test_a_model_is_promoted_if_it_is_better_on_the_whole_and_worse_nowhere(
     new: Metrics, current: Metrics | None, accepted: bool, words: str
 ) -> None:
-    promotion = decide(new, current, RULE)
+    promotion = judge(new, current, RULE)
     assert promotion.accepted is accepted
     assert words in promotion.describe()
 
@@ -219,7 +219,7 @@ NOT_WORSE = PromotionRule(accept="not_worse")
 def test_the_margin_is_a_part_of_the_error_unless_the_rule_says_otherwise(
     rule: PromotionRule, new: Scores, current: Scores, accepted: bool, words: str
 ) -> None:
-    promotion = decide({"a": new}, {"a": current}, rule)
+    promotion = judge({"a": new}, {"a": current}, rule)
     assert words in promotion.describe()
     assert promotion.accepted is accepted
 
@@ -282,26 +282,26 @@ def test_with_not_worse_no_sequence_of_nights_adds_wrong_windows() -> None:
 def test_scenarios_with_fewer_wrong_windows_make_up_for_none_with_more() -> None:
     before = {"large": wrong(5, 0.9999, windows=100_000), "small": wrong(0, 1.0)}
     new = {"large": wrong(0, 1.0, windows=100_000), "small": wrong(5, 0.995)}
-    assert "with 5 more wrong windows" in decide(new, before, NOT_WORSE).describe()
-    assert not decide(new, before, NOT_WORSE).accepted
+    assert "with 5 more wrong windows" in judge(new, before, NOT_WORSE).describe()
+    assert not judge(new, before, NOT_WORSE).accepted
 
 
 def test_numbers_that_cannot_be_held_against_each_other_promote_nothing() -> None:
     for current in ({"a": attacked(0.1)}, None):
-        promotion = decide({"a": attacked(0.9)}, current, RULE, ["other windows"])
+        promotion = judge({"a": attacked(0.9)}, current, RULE, ["other windows"])
         assert not promotion.accepted
         assert promotion.reasons == ("other windows",)
 
 
 def test_where_every_window_is_attacked_there_are_no_false_alarms_to_look_at() -> None:
     new, current = ({"a": attacked(f1, None) | {"num_attack_windows": 1000.0}} for f1 in (0.95, 0.9))
-    assert decide(new, current, RULE).accepted
+    assert judge(new, current, RULE).accepted
 
 
 def test_the_metric_is_chosen_by_the_rule() -> None:
     new, current = ({"a": attacked(f1) | {"auc": auc}} for f1, auc in ((0.5, 0.99), (0.9, 0.9)))
-    assert not decide(new, current, RULE).accepted
-    assert decide(new, current, RULE.model_copy(update={"metric": "auc"})).accepted
+    assert not judge(new, current, RULE).accepted
+    assert judge(new, current, RULE.model_copy(update={"metric": "auc"})).accepted
 
 
 values = st.one_of(st.none(), st.floats(0.0, 1.0), st.just(math.nan))
@@ -331,9 +331,9 @@ lenient_rules = st.builds(PromotionRule, accept=st.just("not_worse"), error_marg
 def test_no_two_models_are_each_better_than_the_other_and_none_than_itself(
     one: Metrics, other: Metrics, rule: PromotionRule
 ) -> None:
-    assert not decide(one, one, rule).accepted
+    assert not judge(one, one, rule).accepted
     other = of_the_same_recordings(other, one)
-    assert not (decide(one, other, rule).accepted and decide(other, one, rule).accepted)
+    assert not (judge(one, other, rule).accepted and judge(other, one, rule).accepted)
 
 
 def of_the_same_recordings(other: Metrics, one: Metrics) -> Metrics:
@@ -347,7 +347,7 @@ def test_what_is_promoted_is_measured_everywhere_and_nowhere_worse_than_allowed(
     new: Metrics, current: Metrics, anchor: Metrics, rule: PromotionRule
 ) -> None:
     current, anchor = of_the_same_recordings(current, new), of_the_same_recordings(anchor, new)
-    promotion = decide(new, current, rule, anchors={"old": anchor})
+    promotion = judge(new, current, rule, anchors={"old": anchor})
     assert promotion.reasons
     if promotion.accepted:
         assert new.keys() == current.keys() == anchor.keys()
@@ -392,7 +392,7 @@ class Nights:
         current = self.in_service()
         names = [] if current is None else [current, *self.index.anchors(self.entry(current))]
         anchors = {name: scores[name] for name in names[1:]}
-        decision = decide(scores[model], scores[current] if current else None, self.rule, anchors=anchors)
+        decision = judge(scores[model], scores[current] if current else None, self.rule, anchors=anchors)
         if decision.accepted:
             best = best_models({name: scores[name] for name in (model, *names)}, self.rule)
             self.change("promotion", model, tuple(name for name in best if name != model))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import API_URL_VARIABLE
+from flows.embedded.server import API_URL_VARIABLE
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import format_walltime
 from kdgat.run import OutputDirectory

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import prefect_api
+from flows.embedded.server import prefect_api
 from kdgat.cluster import AttemptLedger
 from kdgat.stage import RunDirectory
 from tests.flows.nights import NightlyRuns

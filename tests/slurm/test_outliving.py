@@ -106,7 +106,7 @@ def test_a_login_node_that_reboots_costs_no_step_and_no_place_in_the_queue(
 
 
 def is_server(words: list[str], run: ClusterRun) -> bool:
-    return "flows.server_process" in words and any(word.startswith(f"{run.out}/") for word in words)
+    return "flows.embedded.process" in words and any(word.startswith(f"{run.out}/") for word in words)
 
 
 def states(slurm: PrivateSlurm) -> list[str]:

@@ -15,8 +15,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
 
+from flows.embedded.server import API_URL_VARIABLE, prefect_api
 from flows.naming import artifact_key
-from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.evaluation.results import Results
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import AttemptLedger

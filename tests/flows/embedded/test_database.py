@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-import flows.embedded_database as module
-from flows.embedded_database import EmbeddedDatabase
+import flows.embedded.database as module
+from flows.embedded.database import EmbeddedDatabase
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from flows.embedded_database import EmbeddedDatabase
+from flows.embedded.database import EmbeddedDatabase
 from flows.log_tail import trim
 from kdgat.stage import garbage_kept
 

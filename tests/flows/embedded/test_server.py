@@ -14,8 +14,8 @@ import pytest
 from prefect.context import refresh_global_settings_context
 
 from flows.deployment.installation import Installation
-from flows.loopback import LOOPBACK, is_ours
-from flows.server import API_URL_VARIABLE, CLIENT_AUTH_VARIABLE, START_TIMEOUT_VARIABLE, prefect_api
+from flows.embedded.loopback import LOOPBACK, is_ours
+from flows.embedded.server import API_URL_VARIABLE, CLIENT_AUTH_VARIABLE, START_TIMEOUT_VARIABLE, prefect_api
 from kdgat.base import UserError
 from tests.support.waiting import wait_until
 
@@ -156,8 +156,9 @@ class Served:
             return client.post(f"{self.url}/flow_runs/filter", json={}).status_code
 
     def local_folder(self) -> Path:
-        (words,) = [words for words in commands() if str(self.process.pid) in words and "flows.server_process" in words]
-        return Path(words[words.index("flows.server_process") + 3])
+        mine, module = str(self.process.pid), "flows.embedded.process"
+        (words,) = [words for words in commands() if mine in words and module in words]
+        return Path(words[words.index("flows.embedded.process") + 3])
 
     def flow_names(self) -> set[str]:
         with contextlib.closing(sqlite3.connect(f"file:{self.folder}/prefect.db?mode=ro", uri=True)) as kept:
@@ -176,7 +177,7 @@ SERVE = f"""
 import os, sys
 from pathlib import Path
 from prefect.client.orchestration import get_client
-from flows.server import prefect_api
+from flows.embedded.server import prefect_api
 folder = Path(sys.argv[1])
 with prefect_api(folder / "prefect.db", folder / "server.log") as url:
     with get_client(sync_client=True) as client:

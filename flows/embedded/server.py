@@ -17,9 +17,9 @@ from urllib.parse import urlsplit
 
 from flows.compatibility import OF_EVERY_SERVER, require_compatible
 from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
-from flows.embedded_database import EmbeddedDatabase
+from flows.embedded.database import EmbeddedDatabase
+from flows.embedded.loopback import answers, is_here, may_be_told, reserved_port
 from flows.log_tail import last_lines, trim
-from flows.loopback import answers, is_here, may_be_told, reserved_port
 from kdgat.base import UserError, wait_until
 
 API_URL_VARIABLE: Final = "PREFECT_API_URL"
@@ -77,7 +77,7 @@ def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
         words = (os.getpid(), serving.fileno(), folder, database, log)
         with log.open("ab") as output:
             process = subprocess.Popen(
-                [sys.executable, "-m", "flows.server_process", *map(str, words)],
+                [sys.executable, "-m", "flows.embedded.process", *map(str, words)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.loopback import LOOPBACK, LOOPBACK_6, answers, is_free, is_here, is_ours, may_be_told, reserved_port
+from flows.embedded.loopback import LOOPBACK, LOOPBACK_6, answers, is_free, is_here, is_ours, may_be_told, reserved_port
 
 pytestmark = pytest.mark.processes
 
