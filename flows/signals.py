@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from kdgat.cluster import Site, StopRequest
@@ -46,15 +46,15 @@ def stop_on_signals(stop: StopRequest, site: Site, is_cancelled: Callable[[], bo
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         elif seen and (number == signal.SIGINT or not jobs_go_on(site)):
-            print(f"\n{name}: at once; once more ends this command, whatever it waits for", file=sys.stderr)
+            _say(f"\n{name}: at once; once more ends this command, whatever it waits for")
             stop.insist()
         elif not seen:  # a terminal that is lost, or a machine that goes down, says it more than once
             seen.append(number)
             if number == signal.SIGINT or not jobs_go_on(site):
-                print(f"\n{name}: {_what_stops(site)}", file=sys.stderr)
+                _say(f"\n{name}: {_what_stops(site)}")
                 stop.set(name)
                 return
-            print(f"\n{name}: {DETACHES}", file=sys.stderr)
+            _say(f"\n{name}: {DETACHES}")
             # Not here: a handler may run in the middle of whatever talks to the API.
             threading.Thread(target=_leave_or_stop, args=(stop, name, is_cancelled), daemon=True).start()
 
@@ -88,6 +88,12 @@ def _leave_or_stop(stop: StopRequest, name: str, is_cancelled: Callable[[], bool
         stop.set("a cancellation in Prefect")
     else:
         stop.detach(name)
+
+
+def _say(line: str) -> None:
+    """Write past Python's stream: a handler may run in the middle of a write, where `print` is refused."""
+    with suppress(OSError):
+        os.write(sys.stderr.fileno(), f"{line}\n".encode())
 
 
 def _what_stops(site: Site) -> str:

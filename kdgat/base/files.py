@@ -1,5 +1,6 @@
 """Write files so that a reader, or the next process after a kill, sees old content or new, never half of one."""
 
+import errno
 import hashlib
 import json
 import logging
@@ -33,7 +34,10 @@ def write_bytes_atomically(
     """
     path = Path(path)
     with replacing(path) as temporary:
-        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+        # Nobody's file of this name, and no link: a folder that a group may write to could hold one.
+        temporary.unlink(missing_ok=True)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             file.write(data)
             file.flush()
             if durable:
@@ -50,13 +54,29 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary = temporary_path(path)
     try:
         yield temporary
-        temporary.replace(path)
+        put_in_place(temporary, path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename in (None, str(temporary), temporary):
             # A full disk does not say which file it had no place for, and the temporary one means nothing to anybody.
             error.filename = str(path)
         raise
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Rename a file or folder that is there; if NFS does it twice, because an answer was lost, it is done.
+
+    The second time finds nothing under the old name (ENOENT). What was renamed keeps its number, and is known by it.
+
+    Raises:
+        OSError: ESTALE where it is under neither name, which is no mistake of who wrote it.
+    """
+    number = temporary.stat().st_ino
+    try:
+        temporary.replace(path)
+    except FileNotFoundError as error:
+        if not path.exists() or path.stat().st_ino != number:
+            raise OSError(errno.ESTALE, f"{temporary.name} is gone before it was renamed", str(path)) from error
 
 
 def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -151,6 +171,10 @@ def sync_to_disk(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some FUSE and CIFS filesystems cannot do it to a directory: what they write is where it will be.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP) or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from kdgat.base import sha256_of_file, sync_to_disk
-from kdgat.base.files import temporary_path
+from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
@@ -77,7 +77,7 @@ def _keep_copy(path: Path, folder: Path) -> Path:
         temporary = temporary_path(place)
         shutil.copy2(path, temporary)
         sync_to_disk(temporary)
-        temporary.replace(place)
+        put_in_place(temporary, place)
     sync_to_disk(folder)
     return place
 

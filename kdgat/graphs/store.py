@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 
 from kdgat.base import UserError, sync_to_disk
-from kdgat.base.files import temporary_path
+from kdgat.base.files import put_in_place, temporary_path
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import Packing
 from kdgat.graphs.reading import (
@@ -187,7 +187,7 @@ def write_store(
                 raise StoreError(f"{path}: chunk {position}: {error}") from error
         try:
             _write_file(unfinished, spool, encoded)
-            unfinished.replace(path)
+            put_in_place(unfinished, path)
         except BaseException:
             unfinished.unlink(missing_ok=True)
             raise

@@ -18,7 +18,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
-from kdgat.base.files import remove_temporary_files
+from kdgat.base.files import put_in_place, remove_temporary_files
 from kdgat.registry.entry import (
     Judgement,
     Metrics,
@@ -152,7 +152,7 @@ class Registry:
             write_bytes_atomically(unfinished / ENTRY_FILE, _json(entry))
             for folder in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
                 sync_to_disk(folder)
-            unfinished.rename(self.model_path(model_id))
+            put_in_place(unfinished, self.model_path(model_id))
             sync_to_disk(self.models_path)
             self._write(index.model_copy(update={"models": (*index.models, entry)}), owner)
             return entry

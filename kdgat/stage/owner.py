@@ -19,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 # Lustre without -o flock and some NFS servers answer these; then only the token guards the directory.
 LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
+# Linux says EAGAIN; byte-range locks, which network filesystems make of these, may say EACCES (fcntl(2)).
+LOCK_BUSY: Final = {errno.EAGAIN, errno.EACCES}
 LOOK_S: Final = 0.2  # who only looks lets go at once; who came just now has written its name by then
 LOOK_AGAIN_S: Final = 0.02
 
@@ -75,7 +77,7 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
         RunDirectoryError: if nothing can be written there.
     """
     try:
-        lock_file = lock_path.open("ab")
+        lock_file = lock_path.open("ab+")  # to read, too: NFSv4 gives no shared lock on what is only written to
     except OSError as error:
         raise RunDirectoryError(
             f"{lock_path.parent} cannot be written to ({error.strerror}): a stage keeps its log and checkpoints there; "
@@ -113,15 +115,24 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
     def is_taken(kind: int = kind) -> bool:
         try:
             fcntl.flock(lock_file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
+        except OSError as error:
+            if error.errno in LOCK_BUSY:
+                return False
+            raise
         return True
+
+    def is_shared() -> bool:
+        """Tell whether it is held by who only looks; who cannot be asked is taken for an owner."""
+        try:
+            return kind == fcntl.LOCK_SH or is_taken(fcntl.LOCK_SH)
+        except OSError:
+            return False
 
     try:
         if is_taken():
             return True
         # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
-        if (kind == fcntl.LOCK_SH or is_taken(fcntl.LOCK_SH)) and wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
+        if is_shared() and wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
             return True
     except OSError as error:
         if error.errno not in LOCKS_UNSUPPORTED:

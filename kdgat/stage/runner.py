@@ -45,7 +45,7 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     stop, is_ours = StopFlag(), False
     try:
         # The signals first: one that comes while the directory is locked pauses the stage like any other.
-        with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
+        with stop_signals() as stop, directory.lock(), stage_log(directory, quiet):
             is_ours = True
             return _run_owned(spec, directory, stop)
     finally:

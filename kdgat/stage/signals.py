@@ -66,24 +66,26 @@ _active: StopFlag | None = None
 
 @contextmanager
 def stop_signals() -> Iterator[StopFlag]:
-    """Catch the stop signals; inside an outer `stop_signals` this is the outer flag.
+    """Catch the stop signals, and promise to look at the flag; inside an outer `stop_signals` this is the outer flag.
 
     Off the main thread Python installs no handlers: the flag then stays unset and the deadline alone pauses a stage.
     """
     global _active
     if _active is not None:
-        yield _active
+        with _active.watched():
+            yield _active
         return
     flag = StopFlag()
     if threading.current_thread() is not threading.main_thread():
         logger.warning("not on the main thread: stop signals are not caught")
         yield flag
         return
-    previous = {number: signal.signal(number, flag.handle) for number in STOP_SIGNALS}
-    _active = flag
-    try:
-        yield flag
-    finally:
-        _active = None
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    with flag.watched():  # before the first handler: a signal at that moment is looked at, too
+        previous = {number: signal.signal(number, flag.handle) for number in STOP_SIGNALS}
+        _active = flag
+        try:
+            yield flag
+        finally:
+            _active = None
+            for number, handler in previous.items():
+                signal.signal(number, handler)

@@ -15,17 +15,19 @@ import fcntl
 import hashlib
 import logging
 import os
+import re
 import secrets
 import shutil
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
-from kdgat.base import sha256_of_file
-from kdgat.base.files import HASH_BLOCK_BYTES
+from kdgat.base import sha256_of_file, wait_until
+from kdgat.base.files import HASH_BLOCK_BYTES, put_in_place
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.owner import LOCKS_UNSUPPORTED
 from kdgat.stage.spec import StageInput, StageSpec
@@ -35,6 +37,9 @@ logger = logging.getLogger(__name__)
 CACHE_VARIABLE: Final = "KDGAT_CACHE_ROOT"
 FREE_SHARE: Final = 0.05  # of the disk, which others need
 TEMPORARY: Final = ".tmp"
+_CONTENT: Final = re.compile(rf"[0-9a-f]{{64}}({re.escape(TEMPORARY)})?")
+LOCK_TIMEOUT_S: Final = 1800.0  # longer than any input takes to copy
+LOCK_AGAIN_S: Final = 0.05
 OTHERS_AGE_S: Final = 30 * 86_400.0  # after which what another node has left is nobody's
 
 
@@ -83,8 +88,9 @@ class _Cache:
     def take(self, spec: StageSpec, directory: RunDirectory) -> dict[str, StageInput]:
         """Link the inputs into a folder of the stage's own, copying those that are not there."""
         began, base = time.monotonic(), directory.path
-        for path in (self.content, self.stages, self.locks):
-            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for path in (self.root, self.content, self.stages, self.locks):
+            _make_own(path)
         self._lock = _opened(self._lock_path(self.token))
         if not _try_lock(self._lock):
             raise OSError(f"{self.locks} is on a filesystem without locks")
@@ -144,7 +150,7 @@ class _Cache:
                     self.copied_bytes += len(block)
             if digest.hexdigest() != sha256:
                 raise OSError(f"{source} has changed while it was copied")
-            temporary.replace(content)
+            put_in_place(temporary, content)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
@@ -170,6 +176,8 @@ class _Cache:
                     self._remove_links(folder)
                     self._lock_path(folder.name).unlink(missing_ok=True)
         for path in self.content.iterdir():  # half a file, or one whose stage was killed before it had a link
+            if _CONTENT.fullmatch(path.name) is None:  # nothing that a stage has put there
+                continue
             lock_path = self._lock_path(path.name.removesuffix(TEMPORARY))
             with _opened(lock_path) as lock:
                 if _try_lock(lock) and _is_still(lock_path, lock) and _is_unused(path):
@@ -205,10 +213,24 @@ class _Cache:
         path = self._lock_path(name)
         while True:
             with _opened(path) as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not wait_until(lambda: _try_lock(lock), LOCK_TIMEOUT_S, LOCK_AGAIN_S):
+                    raise OSError(errno.ETIMEDOUT, f"somebody keeps its lock for {LOCK_TIMEOUT_S:.0f} s", str(path))
                 if _is_still(path, lock):
                     yield path
                     return
+
+
+def _make_own(path: Path) -> None:
+    """Make a folder for this user alone; OSError if somebody else has made one, or a link, of its name.
+
+    The nodes' /tmp is everybody's: what lies behind such a name would be removed as if it were the cache's.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise OSError(errno.EPERM, "is a link, or a folder of another user: remove it", str(path))
+    if found.st_mode & 0o022:
+        path.chmod(0o700)
 
 
 def _opened(path: Path) -> IO[str]:

@@ -116,7 +116,7 @@ class Parts:
             except BaseException:
                 self._is_abandoned.set()
                 if running:
-                    with stop_signals() as stop, stop.watched():  # a second signal leaves no thread behind
+                    with stop_signals():  # a second signal leaves no thread behind
                         wait(running)
                 raise
         if not reason:

@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     take_seat(seat)
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # A signal waits until the fit: there all ranks leave together, and before it rank 0 says who leaves.
-    with stop_signals() as stop, stop.watched():
+    with stop_signals() as stop:
         return _run(seat, stop)
 
 

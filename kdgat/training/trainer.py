@@ -96,7 +96,6 @@ def fit(
         deadline = Deadline.from_environment(config.checkpoint_margin_s)
     with ExitStack() as stack:
         stop = stack.enter_context(stop_signals())
-        stack.enter_context(stop.watched())
         fabric = make_fabric(config)
         on_cpu = fabric.device.type == "cpu"
         deterministic = on_cpu if config.deterministic is None else config.deterministic

@@ -1,14 +1,16 @@
 """A file is its old content or its new content, whatever happens to the writer."""
 
+import errno
 import hashlib
 import json
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_json_atomically
-from kdgat.base.files import read_utf8, remove_temporary_files, write_snapshot
+from kdgat.base.files import put_in_place, read_utf8, remove_temporary_files, write_snapshot
 
 
 def names(folder):
@@ -96,3 +98,68 @@ def test_text_in_another_encoding_is_named_with_the_fix(tmp_path, data, words):
     (tmp_path / "a.yaml").write_bytes(data)
     with pytest.raises(UserError, match=words):
         read_utf8(tmp_path / "a.yaml")
+
+
+@pytest.fixture
+def renamed_twice(monkeypatch):
+    """Let each rename be done twice, and be told as the second one: an answer of an NFS server is lost."""
+    rename = Path.replace
+
+    def twice(path, target):
+        rename(path, target)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", twice)
+
+
+def test_a_rename_that_the_filesystem_repeats_is_done(tmp_path, renamed_twice):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    write_bytes_atomically(path, b"new")
+    assert (path.read_bytes(), names(tmp_path)) == (b"new", ["a"])
+    (tmp_path / "folder").mkdir()
+    put_in_place(tmp_path / "folder", tmp_path / "b")
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_a_file_that_is_gone_before_its_rename_is_a_fault_of_the_filesystem(tmp_path, monkeypatch):
+    rename = Path.replace
+
+    def gone(path, target):
+        path.unlink()
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "replace", gone)
+    (tmp_path / "a").write_bytes(b"another one")
+    with pytest.raises(OSError, match="is gone before it was renamed") as caught:
+        write_bytes_atomically(tmp_path / "a", b"new")
+    assert caught.value.errno == errno.ESTALE
+    assert (tmp_path / "a").read_bytes() == b"another one"
+
+
+def test_a_link_under_the_name_of_the_temporary_file_is_not_followed(tmp_path, monkeypatch):
+    monkeypatch.setattr("kdgat.base.files.temporary_path", lambda path: path.with_name(".known.tmp"))
+    (tmp_path / "mine").write_bytes(b"mine")
+    (tmp_path / ".known.tmp").symlink_to(tmp_path / "mine")
+    write_bytes_atomically(tmp_path / "secret", b"key", mode=0o600)
+    assert (tmp_path / "mine").read_bytes() == b"mine"
+    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
+def test_a_filesystem_that_cannot_sync_folders_is_written_to_and_one_that_cannot_sync_files_is_not(
+    tmp_path, monkeypatch, number
+):
+    def refuse(kind):
+        def fsync(descriptor):
+            if kind(os.fstat(descriptor).st_mode):
+                raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "fsync", fsync)
+
+    refuse(stat.S_ISDIR)
+    write_bytes_atomically(tmp_path / "a", b"new")
+    refuse(stat.S_ISREG)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        write_bytes_atomically(tmp_path / "a", b"newer")
+    assert (tmp_path / "a").read_bytes() == b"new"

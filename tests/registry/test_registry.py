@@ -151,7 +151,7 @@ def die(*arguments, **keywords):
 if place == "copying":
     module.sha256_of_file = die
 elif place == "renaming":
-    Path.rename = die
+    module.put_in_place = die
 elif place == "indexing":
     module.Registry._write = die
 elif place == "replacing":

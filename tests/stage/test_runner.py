@@ -92,7 +92,7 @@ def interrupted(spec, directory):
         return Finished()
 
 def watching(spec, directory):
-    with stop_signals() as stop, stop.watched():
+    with stop_signals() as stop:
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(0.01)
         return Paused(checkpoint="here", reason=stop.signal_name)
@@ -236,7 +236,7 @@ def test_a_signal_that_comes_while_a_directory_turns_out_to_be_taken_is_not_lost
             run_stage(directory)
         assert came == [signal.SIGTERM], "without a signal none is made up"
         monkeypatch.setattr(directory, "lock", signalled)
-        with stop_signals() as outer, outer.watched(), owner.lock(), pytest.raises(StageBusyError):
+        with stop_signals() as outer, owner.lock(), pytest.raises(StageBusyError):
             run_stage(directory)
         assert outer, "an outer flag has it already"
         assert came == [signal.SIGTERM]

@@ -218,3 +218,49 @@ def test_a_file_whose_stage_was_killed_before_it_had_a_link_is_removed(tmp_path,
     (cache / "content" / ("0" * 64)).write_text("nobody's")
     with staged(spec, directory):
         assert len(list((cache / "content").iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ["", "content", "stages", "locks"])
+def test_a_link_in_place_of_the_cache_is_not_followed_and_nothing_behind_it_is_removed(
+    tmp_path, cache, caplog, name
+) -> None:
+    thesis = tmp_path / "thesis"
+    thesis.mkdir()
+    (thesis / "chapter").write_text("years of work")
+    (cache / name).parent.mkdir(exist_ok=True)
+    (cache / name).symlink_to(thesis)
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory) as used:
+        assert used is spec
+    assert files_in(thesis) == ["chapter"]
+    assert "is a link, or a folder of another user: remove it" in caplog.text
+
+
+def test_a_folder_of_another_user_is_not_used(tmp_path, cache, caplog, monkeypatch) -> None:
+    cache.mkdir(mode=0o777)
+    mine = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: mine + 1)
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory) as used:
+        assert used is spec
+    assert "folder of another user" in caplog.text
+
+
+def test_a_file_that_no_stage_has_put_there_stays(tmp_path, cache) -> None:
+    (cache / "content").mkdir(parents=True)
+    (cache / "content" / "chapter").write_text("years of work")
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory):
+        pass
+    assert files_in(cache) == ["content/chapter"]
+
+
+def test_a_lock_that_somebody_keeps_is_not_waited_for_without_end(tmp_path, cache, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(staging, "LOCK_TIMEOUT_S", 0.2)
+    spec, directory = make_stage(tmp_path)
+    (cache / "locks").mkdir(parents=True)
+    with (cache / "locks" / spec.inputs["store"].sha256).open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with staged(spec, directory) as used:
+            assert used is spec
+    assert "somebody keeps its lock" in caplog.text
