@@ -18,6 +18,7 @@ from kdgat.run import OutputDirectory
 
 COMMAND: Final = "kdgat.cli.main"
 OPTION: Final = "--detach"
+REPLAN: Final = "--replan"  # asked for once, and not by each watcher that follows
 SECRETS: Final = ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY")  # without which an API may not let the job in
 
 
@@ -46,7 +47,7 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     if watching := describe_watching(name, queue):
         raise UserError(f"{OPTION}: {watching}")
     command = [sys.executable, "-m", "flows.watcher", str(output.path)]
-    command += [sys.executable, "-m", COMMAND, *(word for word in words if word != OPTION)]
+    command += [sys.executable, "-m", COMMAND, *(word for word in words if word not in (OPTION, REPLAN))]
     script, log_directory = output.slurm_path / SCRIPT, output.slurm_path
     with site.creating_files(), output.lock():
         log_directory.mkdir(parents=True, exist_ok=True)

@@ -22,8 +22,9 @@ from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import NOTHING, Job, request_of_job
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
-from kdgat.run import OutputDirectory, PlannedStage, Run, StageRecord, StageState
+from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, ENDED_STATES
+from kdgat.run.kept_plan import KeptPlan, describe_differences
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import create_stage
 from kdgat.stage import Failed, Finished, Paused, RunDirectory, RunDirectoryError
@@ -41,7 +42,7 @@ class Execution:
     def __init__(
         self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest, num_pool_workers: int = 0
     ) -> None:
-        self.run = run
+        output.require_family(run.family)
         self.output = output
         self.site = site
         self.command_line = command_line
@@ -57,12 +58,25 @@ class Execution:
         is_cluster = site.scheduler == "slurm"
         if is_cluster:
             remove_old_output(output.slurm_path)
-        self.index = new_index(run)
-        output.write_index(self.index)
-        self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
         # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
         found = map(RunDirectory, sorted(output.stages_path.glob("*/")))
         self._left = [directory for directory in found if _has_open_attempts(directory)]
+        self.run, self._plan = self._kept(run) if is_cluster else (run, KeptPlan.of_run(run))
+        self._plan.write(output)
+        self.run = self._plan.noting_inputs(self.run)
+        self.index = new_index(self.run)
+        output.write_index(self.index)
+        self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
+
+    def _kept(self, run: Run) -> tuple[Run, KeptPlan]:
+        """Choose the plan: that of the jobs which are under way, else the one that was made now."""
+        kept = KeptPlan.read(self.output) if self._left or _is_interrupted(self.output) else None
+        if kept is not None and (differences := kept.differences(run)):
+            logger.warning("%s: %s", self.output.path, describe_differences(differences))
+            return kept.run(find_family(kept.family), run), kept
+        plan = KeptPlan.of_run(run)
+        plan.inputs = {} if kept is None else kept.inputs
+        return run, plan
 
     def startable(self, num_free: int) -> list[PlannedStage]:
         """Choose up to `num_free` stages whose dependencies are done, in the order of the plan."""
@@ -82,6 +96,7 @@ class Execution:
         directory, identity = create_stage(self.run, planned, self.finished, self.output)
         with self._lock:
             self._update(planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=identity)
+            self._plan.write(self.output)  # with the inputs that were found for it
         return directory
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:
@@ -252,6 +267,15 @@ def _has_open_attempts(directory: RunDirectory) -> bool:
         return bool(AttemptLedger(directory).left_open())
     except (RunDirectoryError, OSError) as error:
         logger.warning("whether a job is left of %s is not known: %s", directory.path.name, error)
+        return False
+
+
+def _is_interrupted(output: OutputDirectory) -> bool:
+    """Tell whether the command before ended without a word while a stage trained: killed between two of its jobs."""
+    try:
+        running = [one for one in output.read_index().stages if one.state == StageState.RUNNING and one.directory]
+        return any(output.stage_directory(one).newest_checkpoint() is not None for one in running)
+    except (RunError, OSError):
         return False
 
 

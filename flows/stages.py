@@ -31,6 +31,7 @@ from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, St
 from kdgat.run.directory import DONE_STATES
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import Finished
+from kdgat.stage.owner import Owner
 
 WAIT_S: Final = 1.0
 StageFuture = PrefectConcurrentFuture[Any]
@@ -116,7 +117,7 @@ def execute(
     """
     stop = StopRequest()
     started = time.time()
-    with suspended_in_order(), site.creating_files(), held(output.lock):
+    with suspended_in_order(), site.creating_files(), held(output.lock) as owner:
         mark_lost_runs(output)
         execution = Execution(run, output, site, command_line, pool)
         signals, prefect = stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop)
@@ -126,7 +127,7 @@ def execute(
                 num_stages = num_parallel_stages(
                     run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks
                 )  # fmt: skip
-                futures = _run_stages(execution, stop, num_stages)
+                futures = _run_stages(execution, stop, num_stages, owner)
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
@@ -134,10 +135,12 @@ def execute(
         return _conclude(execution, stop, publish, futures)
 
 
-def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> Futures:
+def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, owner: Owner) -> Futures:
     futures: Futures = {}
     total = TotalProgress(artifact_scope(execution.run, execution.output))
     while not execution.is_over():
+        if not stop.is_set() and (successor := _successor(owner)):
+            leave(stop, execution.site, successor)
         if stop.is_set():
             execution.block_rest(_stopped(stop))
         execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
@@ -153,6 +156,14 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
         future.wait()
     total(execution.index.stages)
     return futures
+
+
+def _successor(owner: Owner) -> str:
+    """Say who works in the output directory in place of this flow: on another machine, where locks do not reach."""
+    try:
+        return owner.successor()
+    except OSError:  # what cannot be read is nobody
+        return ""
 
 
 def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures: Futures) -> State[Any]:

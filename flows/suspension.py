@@ -8,7 +8,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from prefect import get_run_logger
@@ -22,6 +22,7 @@ from flows.cancellation import SUSPENDED
 from flows.shown_attempts import API_ERRORS
 from kdgat.stage import StageBusyError
 
+Held = TypeVar("Held")
 NAME: Final = "Suspended"  # Prefect's own: another paused state keeps its process
 SAVE_TIMEOUT_S: Final = 180.0  # for the process that a resumed run had before: it writes its checkpoints
 API_TIMEOUT_S: Final = 60.0  # for an API that is silent while a run ends, which may be suspended
@@ -58,7 +59,7 @@ def suspended_in_order() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def held(lock: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
+def held(lock: Callable[[], AbstractContextManager[Held]]) -> Iterator[Held]:
     """Hold a lock; a run that was resumed waits for the process that it had before, which may still be saving."""
     context = FlowRunContext.get()
     has_resumed = context is not None and context.flow_run is not None and context.flow_run.run_count > 1
@@ -66,13 +67,13 @@ def held(lock: Callable[[], AbstractContextManager[Any]]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         while True:
             try:
-                stack.enter_context(lock())
+                taken = stack.enter_context(lock())
                 break
             except ValueError as error:
                 if not isinstance(error.__cause__, StageBusyError) or time.monotonic() >= give_up_at:
                     raise
             time.sleep(POLL_S)
-        yield
+        yield taken
 
 
 def _left_suspended(flow_run: FlowRun) -> State[Any] | None:

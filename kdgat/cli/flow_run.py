@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kdgat.cli.display import Place
+    from kdgat.cli.option_groups import RunOptions
     from kdgat.cluster import Site
     from kdgat.run import OutputDirectory, RunEnd
 
@@ -85,20 +86,21 @@ def detach_or_watch(
     words: Sequence[str],
     run: Callable[[], "RunEnd"],
     print_results: Callable[["OutputDirectory"], None],
-    *,
-    detach: bool,
-    quiet: bool,
+    how: "RunOptions",
 ) -> int:
     """Give a flow to a job that outlives this terminal, or run it and print what it came to; return the exit status.
 
     The job repeats `words`, this command line; `run` starts the flow and returns when it has ended.
     """
-    if detach:
+    if how.replan:
+        with site.creating_files():
+            output.give_up_plan()
+    if how.detach:
         from flows.detachment import detach as submit
 
         print(submit(output, site, words))
         return 0
-    end = watch_flow(output, lambda _: run(), quiet=quiet)
+    end = watch_flow(output, lambda _: run(), quiet=how.quiet)
     return EXIT_STOPPED if end is None else report_end(end, output, print_results)
 
 

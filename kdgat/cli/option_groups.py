@@ -59,6 +59,7 @@ class RunOptions(JobOptions):
     pool: options.Pool = 0
     on_lost_flow: options.OnLostFlow = None
     detach: options.Detach = False
+    replan: options.Replan = False
     quiet: options.Quiet = False
 
     def _asked(self) -> dict[str, Any]:

@@ -63,6 +63,10 @@ OnLostFlow = Annotated[
     Literal["detach", "stop"] | None,
     typer.Option("--on-lost-flow", help="Jobs whose command is gone: go on, or save and leave (default: the site's)."),
 ]
+Replan = Annotated[
+    bool,
+    typer.Option("--replan", help="Give up another plan whose jobs are under way, and what they have trained."),
+]
 Detach = Annotated[
     bool, typer.Option("--detach", help="Watch the run in a small job of its own that outlives this terminal.")
 ]

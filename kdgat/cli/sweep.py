@@ -107,7 +107,7 @@ def sweep_command(family: "Family") -> Any:
         def show(done: "OutputDirectory") -> None:
             """Nothing: trials are no run with results of its own."""
 
-        status = detach_or_watch(output, site, context.obj, run, show, detach=how.detach, quiet=how.quiet)
+        status = detach_or_watch(output, site, context.obj, run, show, how)
         if not how.detach and output.index_path.is_file():
             with site.creating_files():
                 print_outcomes(planned, output)

@@ -52,7 +52,7 @@ def train_command(family: "Family") -> Any:
         def show(done: "OutputDirectory") -> None:
             print_results(family, done)
 
-        raise typer.Exit(detach_or_watch(output, site, context.obj, run, show, detach=how.detach, quiet=how.quiet))
+        raise typer.Exit(detach_or_watch(output, site, context.obj, run, show, how))
 
     return spread(command)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
-from kdgat.stage.owner import own, require_free
+from kdgat.stage.owner import SILENCE_S, Owner, own, require_free
 
 SCHEMA_VERSION = 1
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
@@ -106,15 +106,16 @@ class Exclusive(ABC):
         """Return the error for who comes second; `text` names the process that is there, and its host."""
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
+    def lock(self) -> Iterator[Owner]:
         """Make the directory and be the only one in it; the error of `busy` where another process is."""
         self.lock_path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
-                stack.enter_context(own(self.lock_path, self.owner_path))
+                owner = stack.enter_context(own(self.lock_path, self.owner_path, SILENCE_S))
             except (StageBusyError, RunDirectoryError) as error:
                 raise self.busy(str(error)) from error
-            yield
+            stack.enter_context(owner.beating())
+            yield owner
 
     def require_free(self) -> None:
         """Raise the same error before anything is started; make and change nothing."""
@@ -139,6 +140,7 @@ class OutputDirectory(Exclusive):
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
         self.index_path = self.path / "run.json"
+        self.plan_path = self.path / "plan.json"  # of which jobs may be under way
         self.stages_path = self.path / "stages"
         self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
         self.results_path = self.path / "results.json"
@@ -162,6 +164,20 @@ class OutputDirectory(Exclusive):
             first = error.errors(include_url=False, include_input=False)[0]
             text = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
             raise RunError(f"{self.index_path} is damaged: {text}; run the training command again") from error
+
+    def require_family(self, family: str) -> None:
+        """Refuse a directory that holds a run of another family, whose index and results would be replaced."""
+        try:
+            found = self.read_index().family
+        except RunError:  # no run, or nothing that can be read
+            return
+        if found != family:
+            raise RunError(f"--out {self.path} holds a run of {found}, not of {family}: choose another --out")
+
+    def give_up_plan(self) -> None:
+        """Forget the plan that jobs may be at: the next command makes its own, and cancels what that one has not."""
+        with self.lock():
+            self.plan_path.unlink(missing_ok=True)
 
     def write_index(self, index: RunIndex) -> None:
         """Write `run.json` atomically."""

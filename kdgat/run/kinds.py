@@ -63,7 +63,17 @@ class StageKind:
         )
 
     def run(self, spec: StageSpec, directory: RunDirectory) -> Outcome:
-        """Import the function of this kind and run the stage."""
+        """Import the function of this kind and run the stage.
+
+        Raises:
+            StageInputError: if the stage was planned for another meaning of its configuration, as by another version.
+        """
+        if spec.code_version != self.code_version:
+            raise StageInputError(
+                f"{directory.path.name} was planned with code_version {spec.code_version} of {self.name}, and the code "
+                f"here has {self.code_version}: its checkpoints stay; go on with the kdgat that planned it, or train "
+                "it anew by the command with --replan"
+            )
         outcome: Outcome = resolve_name(self.function)(spec, directory)
         return outcome
 

@@ -36,6 +36,7 @@ def run_locally(
     wanted = {planned.name for planned in (run.plan if only is None else with_dependencies(run.plan, set(only)))}
     finished: dict[str, RunDirectory] = {}
     is_over = False
+    output.require_family(run.family)
     with output.lock():
         index = new_index(run)
         output.write_index(index)

@@ -7,8 +7,9 @@ import logging
 import os
 import secrets
 import socket
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
 # Linux says EAGAIN; byte-range locks, which network filesystems make of these, may say EACCES (fcntl(2)).
 LOCK_BUSY: Final = {errno.EAGAIN, errno.EACCES}
+BEAT_S: Final = 5.0
+SILENCE_S: Final = 16.0  # some beats, of which one may be late
 LOOK_S: Final = 0.2  # who only looks lets go at once; who came just now has written its name by then
 LOOK_AGAIN_S: Final = 0.02
 
@@ -53,6 +56,30 @@ class Owner:
                 "this process stops without writing to it"
             )
 
+    def successor(self) -> str:
+        """Say who has taken the directory over; nothing while nobody has, or it cannot be told."""
+        found = read_owner(self.path)
+        if found.get("token") in (None, self.token):
+            return ""
+        return f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}"
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Show from time to time that this owner lives, to machines whose locks do not reach each other (`own`)."""
+        is_over = threading.Event()
+
+        def beat() -> None:
+            while not is_over.wait(BEAT_S):
+                with suppress(OSError):
+                    if not self.successor():
+                        os.utime(self.path)
+
+        threading.Thread(target=beat, name="owner", daemon=True).start()
+        try:
+            yield
+        finally:
+            is_over.set()
+
     def release(self) -> None:
         """Remove the token if it is still this one."""
         if read_owner(self.path).get("token") == self.token:
@@ -69,8 +96,11 @@ def read_owner(path: Path) -> dict[str, object]:
 
 
 @contextmanager
-def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
+def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[Owner]:
     """Own a run directory while the context lasts.
+
+    Locks may not reach from one machine to another (Lustre's localflock, NFS with local_lock). Whoever wrote its name
+    there on another machine has `silence_s` seconds to show that it lives: its owner is `beating`.
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
@@ -86,6 +116,8 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
     with lock_file:
         is_locked = _locked(lock_file, owner_path, fcntl.LOCK_EX)
         owner = Owner(owner_path)
+        if silence_s and _lives_elsewhere(owner_path, silence_s):
+            raise _busy(owner_path)
         owner.claim()
         try:
             yield owner
@@ -139,8 +171,26 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
             raise
         logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
         return False
+    raise _busy(owner_path)
+
+
+def _lives_elsewhere(path: Path, silence_s: float) -> bool:
+    def written_at() -> int:
+        try:
+            with path.open("rb") as file:  # opened anew: NFS then asks the server
+                return os.fstat(file.fileno()).st_mtime_ns
+        except OSError:
+            return 0
+
+    before = written_at()
+    if read_owner(path).get("host") in (None, socket.gethostname()):
+        return False
+    return wait_until(lambda: written_at() not in (0, before), silence_s)
+
+
+def _busy(owner_path: Path) -> StageBusyError:
     found = read_owner(owner_path)
-    raise StageBusyError(
+    return StageBusyError(
         f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
         "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
     )

@@ -15,7 +15,7 @@ from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits
 from kdgat.cluster.slurm import JobQueue
-from kdgat.run import OutputDirectory, PlannedStage, RunError, StageState
+from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageState
 from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageSpec
 from tests.can.small_runs import make_config
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
@@ -292,6 +292,62 @@ def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_
     slurm.clock.sleep(10)
     assert cancelled() == sorted([of_another_plan, of_another_seed, another_data])
     assert execution.cancel_orphans() == []
+
+
+def left(slurm: FakeSlurm, execution: Execution) -> tuple[RunDirectory, str]:
+    """Leave a job of the first stage behind, as a command does that is killed."""
+    directory = execution.open_directory(execution.run.plan[0])
+    job_id = slurm.submit(SLEEPS, job_name(directory.path))
+    ledger = AttemptLedger(directory)
+    ledger.submitted(ledger.open(Resources(walltime_s=60, memory_mib=1, cores=1, gpus=0)), job_id)
+    return directory, job_id
+
+
+def of_window(size: int) -> Run:
+    return replace(can_run(configured(f"windows.size={size}")), external_inputs=lambda planned: {})
+
+
+@pytest.mark.parametrize("is_replanned", [False, True])
+def test_another_plan_leaves_jobs_alone_that_are_under_way_until_a_person_gives_theirs_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, is_replanned: bool
+) -> None:
+    slurm, output = FakeSlurm(), OutputDirectory(tmp_path)
+    directory, job_id = left(slurm, Execution(of_window(50), output, SLURM, NOTHING))
+    if is_replanned:
+        output.give_up_plan()
+    second = Execution(of_window(60), output, SLURM, NOTHING)
+    runner = second.runner(second.run.plan[0])
+    assert isinstance(runner, SlurmAttempts)
+    runner.queue = JobQueue(slurm, 5.0, slurm.clock)
+    assert (second.open_directory(second.run.plan[0]).path == directory.path) is not is_replanned
+    second.cancel_orphans()
+    assert (slurm.status(job_id).state in ("CANCELLED", "COMPLETING")) is is_replanned
+    assert ("windows.size: 50, now 60" in caplog.text) is not is_replanned
+
+
+def test_a_command_that_was_killed_between_two_jobs_of_a_stage_left_its_plan(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    first = Execution(of_window(50), output, SLURM, NOTHING)
+    directory = first.open_directory(first.startable(1)[0])
+    (directory.path / "checkpoints").mkdir()
+    (directory.path / "checkpoints" / "checkpoint-00000001.pt").touch()
+    second = Execution(of_window(60), output, SLURM, NOTHING)
+    assert second.open_directory(second.run.plan[0]).path == directory.path
+
+
+def test_a_changed_plan_goes_where_nothing_is_under_way(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    first = Execution(of_window(50), output, SLURM, NOTHING)
+    before = first.open_directory(first.run.plan[0])
+    second = Execution(of_window(60), output, SLURM, NOTHING)
+    assert second.open_directory(second.run.plan[0]).path != before.path
+
+
+def test_the_output_of_another_family_is_refused(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    Execution(can_run(configured()), output, LOCAL, NOTHING)
+    with pytest.raises(RunError, match=r"holds a run of can, not of lap: choose another --out"):
+        Execution(replace(can_run(configured()), family="lap"), output, LOCAL, NOTHING)
 
 
 def test_processes_of_this_machine_leave_no_orphans(execution: Execution) -> None:

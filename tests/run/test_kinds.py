@@ -1,10 +1,12 @@
+from pathlib import Path
+
 import pytest
 
 from kdgat.base import Config
 from kdgat.run import PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference, make_spec
-from kdgat.stage import StageInputError
+from kdgat.stage import RunDirectory, StageInputError, StageSpec
 from kdgat.training import TrainingConfig
 
 
@@ -72,7 +74,14 @@ def test_dependencies_follow_from_the_inputs() -> None:
 
 
 def test_a_kind_runs_the_function_that_it_names() -> None:
-    assert KIND.run("spec", "directory") == ("ran", "spec", "directory")  # type: ignore[arg-type]
+    spec = StageSpec(family="can", stage=KIND.name, seed=0)
+    assert KIND.run(spec, "directory") == ("ran", spec, "directory")  # type: ignore[arg-type, comparison-overlap]
+
+
+def test_a_kind_does_not_run_what_was_planned_for_another_meaning_of_it(tmp_path: Path) -> None:
+    spec = StageSpec(family="can", stage=KIND.name, seed=0, code_version=KIND.code_version + 1)
+    with pytest.raises(StageInputError, match=r"code_version 2 of narrow, and the code here has 1: .* --replan"):
+        KIND.run(spec, RunDirectory(tmp_path))
 
 
 def test_kinds_are_found_by_name_and_an_unknown_one_is_refused() -> None:

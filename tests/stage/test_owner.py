@@ -6,9 +6,11 @@ import os
 
 import pytest
 
+from kdgat.base import wait_until
 from kdgat.registry import Registry
+from kdgat.run import OutputDirectory
 from kdgat.stage.errors import StageBusyError
-from kdgat.stage.owner import own, require_free
+from kdgat.stage.owner import Owner, own, require_free
 
 
 def of_nfs_4(flock):
@@ -87,3 +89,48 @@ def test_a_writer_of_the_registry_waits_for_another_under_every_rule(tmp_path, r
     with own(*paths), pytest.raises(ValueError, match="in use"):
         registry.add({"a": b"y"}, family="can", dataset="d", content="1" * 64)
     assert registry.add({"a": b"y"}, family="can", dataset="d", content="1" * 64)
+
+
+def of_another_machine(monkeypatch, code):
+    """Call it as if on another machine, whose locks do not reach this one."""
+    with monkeypatch.context() as there:
+        there.setattr("socket.gethostname", lambda: "elsewhere")
+        there.setattr(fcntl, "flock", lambda file, kind: None)
+        return code()
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr("kdgat.stage.owner.BEAT_S", 0.05)
+    monkeypatch.setattr("kdgat.run.directory.SILENCE_S", 1.0)
+
+
+def test_a_second_command_on_a_machine_that_locks_do_not_reach_leaves_the_run_to_the_first(
+    tmp_path, quick, monkeypatch
+):
+    output = OutputDirectory(tmp_path)
+    with output.lock() as owner:
+
+        def second():
+            with pytest.raises(ValueError, match="in use by pid"), output.lock():
+                pytest.fail("two commands")
+
+        of_another_machine(monkeypatch, second)
+        assert owner.successor() == ""
+
+
+def test_a_command_that_died_on_another_machine_is_followed_after_its_silence(tmp_path, quick, monkeypatch):
+    output = OutputDirectory(tmp_path)
+    of_another_machine(monkeypatch, lambda: Owner(output.owner_path).claim())
+    with output.lock() as owner:
+        assert owner.successor() == ""
+
+
+def test_who_was_followed_hears_by_whom_and_does_not_beat_for_it(tmp_path, quick, monkeypatch):
+    output = OutputDirectory(tmp_path)
+
+    with output.lock() as owner:
+        of_another_machine(monkeypatch, lambda: Owner(output.owner_path).claim())
+        written = output.owner_path.stat().st_mtime_ns
+        assert f"taken over by pid {os.getpid()} on elsewhere" in owner.successor()
+        assert not wait_until(lambda: output.owner_path.stat().st_mtime_ns != written, 0.3)
