@@ -301,10 +301,10 @@ def test_the_queue_is_one_question_whatever_the_jobs_are_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = tmp_path / "squeue"
-    command.write_text("#!/bin/sh\necho '7|RUNNING|n1|kdgat-a-1|None'\necho '8|PENDING||b|ReqNodeNotAvail, n2|n3'\n")
+    command.write_text("#!/bin/sh\necho '7|RUNNING|n1|None|kdgat-a-1'\necho '8|PENDING||ReqNodeNotAvail, n2|b|n3'\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     assert Slurm().queue() == {
         "7": QueuedJob("kdgat-a-1", JobStatus("RUNNING", "None", "n1")),
-        "8": QueuedJob("b", JobStatus("PENDING", "ReqNodeNotAvail, n2|n3", "")),
+        "8": QueuedJob("b|n3", JobStatus("PENDING", "ReqNodeNotAvail, n2", "")),
     }

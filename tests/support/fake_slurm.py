@@ -7,6 +7,7 @@ is told when it begins and which signals it gets, and it calls `FakeJob.exit`.
 import heapq
 import itertools
 import math
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -119,7 +120,9 @@ class FakeJob:
 
     @property
     def status(self) -> JobStatus:
-        return JobStatus(self.state, self.reason, self.node, self.exit_code)
+        return JobStatus(
+            self.state, self.reason, self.node, self.exit_code, name=self.name, user=str(self.slurm.user)
+        )
 
     def exit(self, code: str) -> None:
         """End the script."""
@@ -176,6 +179,7 @@ class FakeSlurm:
         self.jobs: dict[str, FakeJob] = {}
         self.notices_s = 0.0  # how long the end of a script goes unnoticed
         self.is_reachable = True
+        self.user = os.getuid()  # of all jobs
         self.num_questions = 0
         self._drained: set[str] = set()
         self._dead: set[str] = set()
