@@ -371,7 +371,10 @@ class JobWatch:
 
     def _see_off(self, because: Because) -> None:
         """Leave nothing in the queue: a job that has reported ends by itself, any other is cancelled."""
-        if not self._wait_until_gone(LEAVE_S if self._files.read_report() else 0.0):
+        has_reported = False
+        with contextlib.suppress(OSError):
+            has_reported = self._files.read_report() is not None
+        if not self._wait_until_gone(LEAVE_S if has_reported else 0.0):
             cancel_jobs(self._queue.scheduler, because, self.job_id)
             self._queue.hurry()
             self._wait_until_gone(LEAVE_S)

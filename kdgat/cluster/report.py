@@ -70,10 +70,10 @@ class JobFiles:
         self.alive_path.unlink(missing_ok=True)
 
     def read_report(self) -> NodeReport | None:
-        """Read the report; None while there is none."""
+        """Read the report; None while there is none, OSError if nobody can say that now."""
         try:
             return parse_report(self.report_path.read_bytes())
-        except OSError:  # not there yet, or a network filesystem that has lost its handle: the next look finds it
+        except FileNotFoundError:
             return None
 
     def sign_of_life(self) -> tuple[str, int] | None:

@@ -188,9 +188,7 @@ def missing_configuration() -> str:
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what Slurm says in it about the job that this process is in."""
-    return {
-        name: value for name, value in environment.items() if name in _FOUND_BY or not name.startswith("SLURM_")
-    }
+    return {name: value for name, value in environment.items() if name in _FOUND_BY or not name.startswith("SLURM_")}
 
 
 def for_commands() -> dict[str, str]:

@@ -110,7 +110,7 @@ def test_an_attempt_whose_flow_died_says_what_was_found_of_it(output: OutputDire
     ledger = ledger_of(output, "normal")
     ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 7 is over", Because.SLURM)
     (row,) = attempt_rows(output)
-    assert (row["end"], row["what followed"]) == ("FlowProcessLost", "job 7 is over", Because.SLURM)
+    assert (row["end"], row["what followed"]) == ("FlowProcessLost", "job 7 is over")
 
 
 def test_an_attempt_that_still_runs_is_left_out(output: OutputDirectory) -> None:
