@@ -308,7 +308,7 @@ class JobWatch:
         if now >= self._next_own:
             self._next_own = now + self.site.poll_interval_s
             self._own = self._queue.scheduler.status(self.job_id)
-            if self._own.name and not is_job_of(self._own, self.attempt.directory.path, self._log_directory):
+            if self._own.name and not self._is_ours(self._own):
                 self._own = JobStatus(GONE)
             if self._own.state != GONE:
                 self._unknown_since = None
@@ -367,7 +367,10 @@ class JobWatch:
             return False
         own = self._queue.scheduler.status(self.job_id)
         is_known = own.state not in (UNKNOWN, GONE) and not own.is_over
-        return not (is_known and own.name in self._names and own.user in ("", str(os.getuid())))
+        return not (is_known and self._is_ours(own) and own.user in ("", str(os.getuid())))
+
+    def _is_ours(self, status: JobStatus) -> bool:
+        return status.name in self._names or is_job_of(status, self.attempt.directory.path, self._log_directory)
 
     def _see_off(self, because: Because) -> None:
         """Leave nothing in the queue: a job that has reported ends by itself, any other is cancelled."""

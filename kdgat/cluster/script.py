@@ -93,7 +93,7 @@ def is_job_of(status: JobStatus, directory: Path, log_directory: Path) -> bool:
         return False
     try:
         return Path(status.output).parent.samefile(log_directory)
-    except FileNotFoundError:
+    except OSError:  # whose it is, what it writes tells
         return False
 
 

@@ -57,7 +57,9 @@ class Watched:
 
     def go_on(self, *, is_left: bool = True, **site: Any) -> AttemptEnd:
         """Watch the attempt that is there to its end, as a command does that was given again."""
-        found = Site(**{**SITE, **site})
+        return self._watch(Site(**{**SITE, **site}), is_left=is_left)
+
+    def _watch(self, found: Site, *, is_left: bool) -> AttemptEnd:
         ledger = AttemptLedger(self.directory)
         attempt = Attempt(
             self.directory,
@@ -705,3 +707,76 @@ def test_an_outcome_that_never_becomes_visible_is_believed_in_the_end(watched: W
     watched.worker.visible_s = math.inf
     assert watched.run().kind is EndKind.FINISHED
     assert SEEN_S < watched.took_s - 63 < SEEN_S + 10
+
+
+# What squeue does not list.
+
+
+def test_a_job_that_only_scontrol_knows_is_believed_and_nothing_is_left_in_the_queue(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)  # a site's cache
+    watched.slurm.drain()
+    watched.after(300, watched.slurm.undrain)
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.told == ["SlurmPending", "Running"]
+
+
+def test_a_job_that_only_scontrol_knows_is_cancelled_with_its_attempt(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)
+    watched.worker.begins_s = math.inf
+    assert watched.run(report_timeout_s=100).kind is EndKind.NOT_STARTED
+    assert watched.job.state == "CANCELLED"
+
+
+def test_the_job_of_another_user_is_left_to_them_in_a_sentence(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)
+    watched.slurm.user = 4711
+    watched.submit()
+    end = watched.go_on()
+    assert (end.kind, end.because) == (EndKind.DETACHED, None)
+    assert end.message == "job 1 goes on as one of user 4711, who alone can watch or end it"
+    assert watched.job.state == "RUNNING"
+
+
+def test_a_job_that_slurm_does_not_know_is_watched_on_while_it_gives_signs_of_life(watched: Watched) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    job = []
+    watched.after(20, lambda: job.append(watched.slurm.jobs.pop("1")))
+    watched.after(900, lambda: watched.slurm.jobs.update({"1": job[0]}))  # the controller has its state again
+    assert watched.run().kind is EndKind.FINISHED
+
+
+@pytest.mark.parametrize("state", ["REVOKED", "SPECIAL_EXIT", "LAUNCH_FAILED", "EXPEDITING"])
+def test_a_job_in_a_state_that_is_no_end_is_watched_on(watched: Watched, state: str) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    watched.after(20, lambda: setattr(watched.job, "state", state))
+    watched.after(900, lambda: setattr(watched.job, "state", "RUNNING"))
+    assert watched.run().kind is EndKind.FINISHED
+
+
+def test_a_job_submitted_under_another_path_of_the_directory_is_found_by_its_number(
+    watched: Watched, tmp_path: Path
+) -> None:
+    record = watched.submit()
+    status = watched.slurm.jobs[record.job_id]
+    status.name = f"kdgat-run-{0:08x}"  # by an older kdgat, which followed no links
+    watched.log_directory.mkdir()
+    (tmp_path / "link").symlink_to(watched.log_directory)
+    status.output = str(tmp_path / "link" / "kdgat-run-1.out")
+    assert watched.go_on().kind is EndKind.FINISHED
+    watched.clock.sleep(60)
+    assert watched.job.state == "COMPLETED"
+
+
+@pytest.mark.parametrize("seconds", [200.0, 400.0])
+def test_files_alone_may_be_silent_for_minutes_where_no_site_says_otherwise(watched: Watched, seconds: float) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    watched.after(50, watched.worker.freeze).after(50 + seconds, watched.worker.thaw)
+    watched.submit()
+    end = watched._watch(Site(name="here", scheduler="slurm"), is_left=False)
+    assert (end.kind is EndKind.FINISHED) == (seconds < 300)

@@ -83,7 +83,7 @@ def test_whatever_is_answered_a_job_that_trains_is_watched_to_its_end(
         assert isinstance(place.run().outcome, Finished)
         assert place.states == ["COMPLETED"]
         assert [(record.job_id, record.end) for record in place.records] == [("1", "Completed")]
-        assert of_slurm < 1.0 or place.commands.num_odd + place.num_errors > 0
+        assert of_slurm < 1.0 or lasts_s < 100 or place.commands.num_odd + place.num_errors > 0
         assert len(place.lines) < 250  # each text is said once
 
 

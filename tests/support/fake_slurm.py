@@ -121,10 +121,19 @@ class FakeJob:
     _ends_as: str = ""  # the state once its processes have left
     _run: int = 0  # how often it has begun: what an earlier run had in mind no longer counts
     begin_time: float = field(default=-math.inf)
+    output: str = ""  # file
 
     @property
     def status(self) -> JobStatus:
-        return JobStatus(self.state, self.reason, self.node, self.exit_code, name=self.name, user=str(self.slurm.user))
+        return JobStatus(
+            self.state,
+            self.reason,
+            self.node,
+            self.exit_code,
+            name=self.name,
+            user=str(self.slurm.user),
+            output=self.output,
+        )
 
     def exit(self, code: str) -> None:
         """End the script."""
