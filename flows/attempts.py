@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, StopRequest, decide
 from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, run_child
 from kdgat.cluster.decision import Decision, History, Retry
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, Because
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.usage import append_usage, run_name, usage_of
 from kdgat.stage import (
@@ -113,7 +113,7 @@ def run_to_end(stage: Stage) -> Conclusion:
             left.append(record)
         else:
             _refuse_living_job(stage.directory, record)
-            ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
+            ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave", Because.FILES)
     outcome = stage.directory.read_outcome()
     if isinstance(outcome, Finished) and not left:
         return Conclusion(outcome, 0)
@@ -164,8 +164,8 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
         try:
             end = stage.runner.run(attempt)
         except (ValueError, OSError) as error:
-            if not is_environment_fault(error):
-                ledger.abandon(record, type(error).__name__, str(error))
+            if not is_environment_fault(error):  # before there was any job
+                ledger.abandon(record, type(error).__name__, str(error), Because.FILES)
                 raise
             checkpoint = ""
             with contextlib.suppress(OSError):
@@ -173,7 +173,7 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
             # Of this machine: no node is to blame.
             end = of_outcome(Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error)), checkpoint=checkpoint)
         decision = decide(end, history, stage.limits)
-        if end.kind is EndKind.DETACHED:  # its record stays open, for the next command
+        if end.because is None:  # its record stays open, for the next command
             return AttemptResult(end, decision)
         if isinstance(decision, Retry) and stage.stop.is_set():
             source = end.checkpoint or "the start of the stage"

@@ -45,15 +45,20 @@ class Job(SLURMJob):
     async def _call(cmd: Sequence[str], **kwargs: Any) -> str:
         """Run `sbatch` and return what it printed; RuntimeError if it fails or does not answer."""
         pipe = asyncio.subprocess.PIPE
+        kwargs.setdefault("env", slurm.for_commands())  # to the cluster that is asked about the job later
         process = await asyncio.create_subprocess_exec(*cmd, stdout=pipe, stderr=pipe, **kwargs)
         try:
             output, errors = await asyncio.wait_for(process.communicate(), slurm.COMMAND_TIMEOUT_S)
         except TimeoutError:
             process.kill()
             raise RuntimeError(f"{cmd[0]} {slurm.NO_ANSWER} in {slurm.COMMAND_TIMEOUT_S:.0f} s") from None
-        if process.returncode != 0:
-            raise RuntimeError(f"{errors.decode(errors='replace')}{output.decode(errors='replace')}")
-        return output.decode()
+        said = output.decode(errors="replace")
+        if process.returncode != 0 and not slurm.is_submitted(said):
+            raise RuntimeError(f"{errors.decode(errors='replace')}{said}")
+        return said
+
+    def _job_id_from_submit_output(self, out: str) -> str:
+        return slurm.job_number(out)
 
 
 class DaskJobs:
@@ -86,15 +91,19 @@ class DaskJobs:
                     client = distributed.Client(cluster, set_as_default=False)
                 except (TimeoutError, RuntimeError) as error:
                     raise ConnectionError(f"the Dask scheduler did not start: {error}") from error
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                Connection(
+                connection = Connection(
                     address=cluster.scheduler_address, certificate=security.tls_ca_file, key=security.tls_worker_key
-                ).write(self._path)
+                )
                 self._opened = cluster, client
+                try:
+                    self._path.parent.mkdir(parents=True, exist_ok=True)
+                    connection.write(self._path)
+                except OSError as error:
+                    logger.warning("%s cannot be written, reports come by files alone: %s", self._path, error)
             return self._opened
 
     def submit(self, arguments: Mapping[str, Any]) -> str:
-        """Submit a job of these arguments (`kdgat.cluster.script`) and return its number.
+        """Submit a job of these arguments (`kdgat.cluster.script`) and return its number, "" where sbatch says none.
 
         Raises:
             ConnectionError: if Dask's scheduler does not start.
@@ -104,6 +113,8 @@ class DaskJobs:
         job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
         try:
             cluster.sync(job.start)
+        except SubmissionError:
+            return ""  # it is there, and is found by its name
         except (RuntimeError, ValueError, OSError) as error:
             raise SubmissionError(str(error)) from error
         return str(job.job_id)
@@ -118,11 +129,11 @@ class DaskJobs:
             if self._opened is not None:
                 cluster, client = self._opened
                 self._opened = None
-                self._path.unlink(missing_ok=True)
                 try:
+                    self._path.unlink(missing_ok=True)
                     client.close()
                     cluster.close()
-                except (TimeoutError, RuntimeError) as error:  # what was to be known of jobs is known
+                except (OSError, RuntimeError) as error:  # what was to be known of jobs is known
                     logger.warning("the Dask scheduler did not end in time: %s", error)
 
     @property

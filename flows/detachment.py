@@ -13,7 +13,7 @@ from flows.watcher import SCRIPT, STATE
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.cluster import Site, Slurm
 from kdgat.cluster.scheduler import describe_watching
-from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
+from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_names, watcher_script
 from kdgat.run import OutputDirectory
 
 COMMAND: Final = "kdgat.cli.main"
@@ -44,7 +44,7 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     queue = slurm.queue()
     if queue is None:
         raise UserError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
-    if watching := describe_watching(name, queue):
+    if watching := describe_watching(watcher_names(output.path), queue):
         raise UserError(f"{OPTION}: {watching}")
     command = [sys.executable, "-m", "flows.watcher", str(output.path)]
     command += [sys.executable, "-m", COMMAND, *(word for word in words if word not in (OPTION, REPLAN))]

@@ -27,7 +27,8 @@ from kdgat.run.directory import DONE_STATES, ENDED_STATES
 from kdgat.run.kept_plan import KeptPlan, describe_differences
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import create_stage
-from kdgat.stage import Failed, Finished, Paused, RunDirectory, RunDirectoryError
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, RunDirectoryError
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 
 logger = logging.getLogger(__name__)
@@ -119,11 +120,13 @@ class Execution:
         with self._lock:
             self._update(planned.name, message=text)
 
-    def fail(self, planned: PlannedStage, error: Exception) -> str:
+    def fail(self, planned: PlannedStage, error: Exception, state: StageState = StageState.FAILED) -> str:
         """Note, and return, why a stage could not even be started, for instance that a recording cannot be read."""
         text = describe_os_error(error) if isinstance(error, OSError) else str(error)
+        if is_environment_fault(error):
+            text = f"{FailureKind.ENVIRONMENT}: {text}"
         with self._lock:
-            self._update(planned.name, state=StageState.FAILED, message=text)
+            self._update(planned.name, state=state, message=text)
         return text
 
     def fail_ended(self, ended: Set[str]) -> None:

@@ -1,10 +1,14 @@
 """One job, watched from the login node from its submission, or from where another command left it, to its end.
 
 The end is the job's report, by its connection or by its file; where there is none, what Slurm says once the job is
-gone. A connection that is lost is no end.
+gone. A connection that is lost is no end, and neither is anything else that cannot be understood
+(`kdgat.cluster.ending.Because`).
 """
 
+import contextlib
 import logging
+import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -13,14 +17,14 @@ from flows.attempts import Attempt, of_outcome
 from flows.log_tail import LogTail
 from kdgat.cluster import EndKind, Site, decide, format_memory
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress
-from kdgat.cluster.clock import Clock, Heartbeat, StartTimeout
+from kdgat.cluster.clock import Clock, Heartbeat, Patience, StartTimeout
 from kdgat.cluster.decision import Stop
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, Because
 from kdgat.cluster.report import JobFiles, NodeReport
-from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
-from kdgat.cluster.script import SIGNS_OF_LIFE, job_name
+from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, cancel_jobs
+from kdgat.cluster.script import SIGNS_OF_LIFE, is_job_of, job_names
 from kdgat.cluster.slurm import JobQueue
-from kdgat.stage import Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused, RunDirectoryError
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +35,8 @@ WAKE_S: Final = 45.0  # from the scancel of a frozen job to giving it up: Slurm'
 SEEN_S: Final = 90.0  # how long a network filesystem may hide what a node wrote from who looked there before
 LEAVE_S: Final = 3.0  # how long a job that has reported may take to end
 COMPLETING_S: Final = 90.0  # how long one that Slurm ends may take: KillWait, the cluster's epilogue
+FORGOTTEN_S: Final = 60.0  # for which Slurm does not know a job that gives no sign of life, before it is believed
+UNCONNECTED_S: Final = 300.0  # of silence on files alone: a filesystem that hangs recovers within minutes
 HOPELESS_S: Final = 10.0  # for which Slurm says that a job never starts, before it is believed
 STDERR_LINES: Final = 5
 
@@ -58,9 +64,9 @@ class JobWatch:
         self, site: Site, attempt: Attempt, worker: JobWorker, queue: JobQueue, clock: Clock, log_directory: Path
     ) -> None:
         self.site, self.attempt = site, attempt
-        self.job_id, self._name = attempt.record.job_id, job_name(attempt.directory.path)
+        self.job_id, self._names = attempt.record.job_id, job_names(attempt.directory.path)
         self._worker, self._queue, self._clock = worker, queue, clock
-        self._error_path = log_directory / f"{self._name}-{self.job_id}.err"
+        self._log_directory = log_directory
         self._files = JobFiles(attempt.directory, self.job_id)
         self._since = clock.monotonic()
         self._start_timeout, self._heartbeat = StartTimeout(site.start_timeout_s, clock), Heartbeat(clock)
@@ -72,61 +78,76 @@ class JobWatch:
         self._prologue_over_at: float | None = None
         self._asked_at: float | None = None  # when the stage was asked to leave
         self._woken_at: float | None = None  # when a frozen job was cancelled
-        self._gone_at: float | None = None
+        self._completed_at: float | None = None
         self._hopeless_since: float | None = None  # of a job that waits
-        self._failing_since: float | None = None  # of looks
-        # Of a job that began before this command: what was written since it was submitted is its own.
-        submitted_ns = attempt.record.submitted * 1e9
-        self._before = tuple(one for one in checkpoint_marker(attempt.directory) if one[1] < submitted_ns)
+        self._patience = Patience(clock, lambda text: logger.warning("job %s: %s; looking again", self.job_id, text))
+        self._own, self._next_own = JobStatus(UNKNOWN), -math.inf  # what Slurm says of this job alone
+        self._unknown_since: float | None = None  # to Slurm
+        self._last_sign: object = None  # of life, from whatever has any
+        # Of a job that began before this command, what is newer than the attempt before is its own: no clock says so.
+        self._before = () if attempt.is_left else checkpoint_marker(attempt.directory)
         self._log = LogTail(attempt.directory.log_path)
         self._progress: dict[str, Any] = read_progress(attempt.directory)
 
     def until_end(self) -> AttemptEnd:
-        """Watch the job and say how it ended; `DETACHED` where it goes on.
-
-        Raises:
-            OSError: if the run directory cannot be read for longer than a network filesystem takes to recover.
-        """
+        """Watch the job and say how it ended; `DETACHED` where it goes on."""
         self._queue.hurry()
         while (end := self._look_again()) is None:
             self._forward()
             self._clock.sleep(POLL_S)
         self._forward(at_once=True)
-        if end.kind is not EndKind.DETACHED:
-            self._see_off()
+        if end.because is not None:
+            self._see_off(end.because)
         return end
 
     def _look_again(self) -> AttemptEnd | None:
-        """Look, and bear with a filesystem that cannot be read for a while: the job may know nothing of it."""
+        """Look, and bear with whatever keeps this machine from it: the job may know nothing of it."""
+        if not self._patience.is_due():
+            return self._without_files()
         try:
             end = self._look()
-        except OSError as error:
-            now = self._clock.monotonic()
-            if self._failing_since is None:
-                self._failing_since = now
-                logger.warning("job %s: %s; looking again", self.job_id, error)
-            if now - self._failing_since > SEEN_S:
-                raise
-            self._heartbeat.restart()  # of what cannot be read nobody knows whether it is silent
-            self._clock.sleep(FILES_INTERVAL_S)
-            return None
-        self._failing_since = None
+        except Exception as error:  # an errno, a file cut short, an API that is gone
+            self._patience.bear(error)
+            # Of what cannot be read nobody knows whether it is silent, or late.
+            self._heartbeat.restart()
+            self._prologue_over_at = self._hopeless_since = self._unknown_since = None
+            return self._without_files()
+        self._patience.end()
         return end
+
+    def _without_files(self) -> AttemptEnd | None:
+        """Heed somebody who wants to leave, or the job to end, while nothing can be read."""
+        stop = self.attempt.stop
+        if stop.leaves_jobs and not stop.insisted:
+            return self._end(EndKind.DETACHED, f"{stop.reason}: job {self.job_id} goes on")
+        if not self._is_stopping():
+            return None
+        self._status = self._queue.status(self.job_id, self._names, self._since)
+        self._has_begun = self._has_begun or not self._status.is_waiting
+        return self._while_stopping()
 
     def _look(self) -> AttemptEnd | None:
         """Look once; return the end if there is one."""
-        stop, last_seen = self.attempt.stop, self._worker.last_seen()
+        stop = self.attempt.stop
+        last_seen, report = self._hear()
         if (last_seen is not None) != self._is_connected:
             self._is_connected, self._next_files = last_seen is not None, 0.0
             self._queue.hurry()
-        if report := self._worker.report() or self._look_at_files():
+        if report := report or self._look_at_files():
             return self._of_report(report)
         is_stopping = self._is_stopping()  # asked once: it may change while Slurm is asked
         if stop.leaves_jobs and not stop.insisted:
             return self._end(EndKind.DETACHED, f"{stop.reason}: job {self.job_id} goes on")
-        self._status, before = self._queue.status(self.job_id, self._name, self._since), self._status
+        self._status, before = self._queue.status(self.job_id, self._names, self._since), self._status
         if self._status.state == GONE:
-            return self._of_gone()
+            self._status = self._own_status((last_seen, self._sign))
+            if self._status.is_over:
+                return self._of_gone(self._status)
+            if self._status.user not in ("", str(os.getuid())):
+                whose = f"user {self._status.user}, who alone can watch or end it"
+                return self._end(EndKind.DETACHED, f"job {self.job_id} goes on as one of {whose}")
+        else:
+            self._next_own, self._unknown_since = -math.inf, None
         if self._is_connected or (self._sign is not None and self._sign[0]):
             self._note_begin()
         if is_stopping:
@@ -138,6 +159,14 @@ class JobWatch:
         if self._has_begun:
             return self._while_working(self._heartbeat.silence_s((last_seen, self._sign)))
         return self._while_starting()
+
+    def _hear(self) -> tuple[float | None, NodeReport | None]:
+        """Listen to the connection; one that breaks, in whatever way, says nothing, and the files do."""
+        try:
+            return self._worker.last_seen(), self._worker.report()
+        except Exception as error:
+            logger.debug("job %s: the connection: %s", self.job_id, error)
+            return None, None
 
     def _is_stopping(self) -> bool:
         """Tell whether somebody wants the job to end, and not only this command to leave it alone."""
@@ -155,14 +184,14 @@ class JobWatch:
         return self._files.read_report()
 
     def _while_waiting(self) -> AttemptEnd | None:
-        if self._waits_in_vain():
+        if self._waits_in_vain() and self._queue.scheduler.status(self.job_id).is_hopeless:
             return self._end(EndKind.CANNOT_START, f"job {self.job_id} would wait for ever: {self._status.describe()}")
         if waited_s := self._start_timeout.overdue_s():
             message = f"job {self.job_id} has been {self._status.describe()} for {waited_s:.0f} s"
             pending = self._end(EndKind.STILL_PENDING, message)
             decision = decide(pending, self.attempt.history, self.attempt.limits)
             if isinstance(decision, Stop):
-                return pending
+                return pending if self._queue.scheduler.status(self.job_id).is_waiting else None
             self.attempt.on_line(decision.reason)
             self.attempt.on_state(EndKind.STILL_PENDING.value, decision.reason)
         return None
@@ -208,7 +237,8 @@ class JobWatch:
         if self._woken_at is not None:
             is_given_up = self._clock.monotonic() - self._woken_at > WAKE_S
             return self._end(EndKind.FROZEN, text) if is_given_up else None
-        if silence_s <= self.site.silence_timeout_s:
+        is_stated = self._is_connected or "silence_timeout_s" in self.site.model_fields_set
+        if silence_s <= (self.site.silence_timeout_s if is_stated else UNCONNECTED_S):
             return None
         state = self._queue.scheduler.status(self.job_id).state
         if state != "RUNNING":  # suspended by Slurm for another job: it will go on; or nobody knows
@@ -221,11 +251,12 @@ class JobWatch:
         self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {text}; it is cancelled")
         self._woken_at = self._clock.monotonic()
         # Begins with SIGCONT and SIGTERM: a process that was only stopped can still save.
-        self._queue.scheduler.cancel(self.job_id)
+        cancel_jobs(self._queue.scheduler, Because.FILES, self.job_id)
         return None
 
     def _of_report(self, report: NodeReport) -> AttemptEnd:
-        self._worker.let_go()  # before Slurm is asked: the job waits for us
+        with contextlib.suppress(Exception):  # of a connection that is broken: then it does not wait
+            self._worker.let_go()  # before Slurm is asked: the job waits for us
         self._queue.hurry()
         common: dict[str, Any] = {
             "job_id": self.job_id,
@@ -265,17 +296,35 @@ class JobWatch:
         kind = kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind
         return replace(end, kind=kind, message=f"{end.message} ({status.describe()})")
 
-    def _of_gone(self) -> AttemptEnd | None:
-        """Read how a job ended that is no longer in the queue: from its report, else from Slurm."""
+    def _own_status(self, sign: object) -> JobStatus:
+        """Ask Slurm about this job alone, which the queue does not list: that may be late, or of another user.
+
+        A job that is not known, or whose number another one has by now, is gone if that is said for a while in which
+        there is no sign of its life.
+        """
+        now = self._clock.monotonic()
+        if sign != self._last_sign:
+            self._last_sign, self._unknown_since = sign, None
+        if now >= self._next_own:
+            self._next_own = now + self.site.poll_interval_s
+            self._own = self._queue.scheduler.status(self.job_id)
+            if self._own.name and not self._is_ours(self._own):
+                self._own = JobStatus(GONE)
+            if self._own.state != GONE:
+                self._unknown_since = None
+        if self._own.state != GONE:
+            return self._own
+        self._unknown_since = now if self._unknown_since is None else self._unknown_since
+        enough_s = max(FORGOTTEN_S, self.site.silence_timeout_s)
+        return self._own if now - self._unknown_since > enough_s else JobStatus(UNKNOWN)
+
+    def _of_gone(self, status: JobStatus) -> AttemptEnd | None:
+        """Read how a job ended that is no longer in the queue: from its report, else from what Slurm says."""
         if report := self._files.read_report():
             return self._of_report(report)
-        status, now = self._queue.scheduler.status(self.job_id), self._clock.monotonic()
-        if status.state == UNKNOWN:
-            self._clock.sleep(self.site.poll_interval_s)
-            return None
-        status = status if status.is_over else JobStatus(GONE)  # of another job, which has its number by now
-        self._gone_at = self._gone_at or now
-        if status.state == "COMPLETED" and now - self._gone_at < SEEN_S:
+        now = self._clock.monotonic()
+        self._completed_at = self._completed_at or now
+        if status.state == "COMPLETED" and now - self._completed_at < SEEN_S:
             list(self.attempt.directory.path.iterdir())  # asks the server for the names anew
             self._clock.sleep(FILES_INTERVAL_S)
             return None
@@ -297,22 +346,39 @@ class JobWatch:
     def _wait_until_visible(self) -> None:
         """Wait until the outcome can be read here, too: what follows reads it."""
         directory, began = self.attempt.directory, self._clock.monotonic()
-        while not directory.is_finished() and self._clock.monotonic() - began < SEEN_S:
+        while self._clock.monotonic() - began < SEEN_S:
+            with contextlib.suppress(RunDirectoryError):  # half of it
+                if directory.is_finished():
+                    return
             list(directory.path.iterdir())  # asks the server for the names anew
             self._clock.sleep(POLL_S)
 
     def _wait_until_gone(self, limit_s: float) -> bool:
         give_up_at = self._clock.monotonic() + limit_s
-        while self._queue.status(self.job_id, self._name, self._since).state != GONE:
+        while not self._is_gone():
             if self._clock.monotonic() >= give_up_at:
                 return False
             self._clock.sleep(POLL_S)
         return True
 
-    def _see_off(self) -> None:
+    def _is_gone(self) -> bool:
+        """Tell whether neither the queue has the job, nor Slurm, asked about it alone, says that it goes on."""
+        if self._queue.status(self.job_id, self._names, self._since).state != GONE:
+            return False
+        own = self._queue.scheduler.status(self.job_id)
+        is_known = own.state not in (UNKNOWN, GONE) and not own.is_over
+        return not (is_known and self._is_ours(own) and own.user in ("", str(os.getuid())))
+
+    def _is_ours(self, status: JobStatus) -> bool:
+        return status.name in self._names or is_job_of(status, self.attempt.directory.path, self._log_directory)
+
+    def _see_off(self, because: Because) -> None:
         """Leave nothing in the queue: a job that has reported ends by itself, any other is cancelled."""
-        if not self._wait_until_gone(LEAVE_S if self._files.read_report() else 0.0):
-            self._queue.scheduler.cancel(self.job_id)
+        has_reported = False
+        with contextlib.suppress(OSError):
+            has_reported = self._files.read_report() is not None
+        if not self._wait_until_gone(LEAVE_S if has_reported else 0.0):
+            cancel_jobs(self._queue.scheduler, because, self.job_id)
             self._queue.hurry()
             self._wait_until_gone(LEAVE_S)
 
@@ -328,17 +394,30 @@ class JobWatch:
 
     def _end(self, kind: EndKind, message: str, node: str = "", outcome: Failed | None = None) -> AttemptEnd:
         """Name an end that nobody reported; what the stage itself wrote before counts more than how its job ended."""
-        directory = self.attempt.directory
-        common: dict[str, Any] = {
-            "job_id": self.job_id,
-            "node": node or self.attempt.record.node,
-            "checkpoint": directory.newest_checkpoint(),
-            "made_progress": checkpoint_marker(directory) != self._before,
-        }
-        written = directory.read_outcome()
+        common: dict[str, Any] = {"job_id": self.job_id, "node": node or self.attempt.record.node}
+        try:
+            written = self._written(common)
+        except OSError:
+            if kind is not EndKind.DETACHED and not self._is_stopping():
+                raise  # it may say that the stage has finished
+            written = None
         if isinstance(written, Finished):
             return of_outcome(written, **common)
         return AttemptEnd(kind, message, outcome, **common)
+
+    def _written(self, common: dict[str, Any]) -> Outcome | None:
+        """Add what the stage has saved, and return the outcome that it wrote; None where that is damaged."""
+        directory = self.attempt.directory
+        common["checkpoint"] = checkpoint = directory.newest_checkpoint()
+        if self.attempt.is_left:
+            common["made_progress"] = checkpoint not in ("", self.attempt.ledger.checkpoint_before(self.attempt.record))
+        else:
+            common["made_progress"] = checkpoint_marker(directory) != self._before
+        try:
+            return directory.read_outcome()
+        except RunDirectoryError as error:
+            logger.warning("job %s: %s", self.job_id, error)
+            return None
 
     def _forward(self, at_once: bool = False) -> None:
         """Pass on what the stage logged and how far it is."""
@@ -346,17 +425,21 @@ class JobWatch:
         if not at_once and (now < self._next_forward or not self._has_begun):
             return
         self._next_forward = now + FORWARD_INTERVAL_S
-        for line in self._log.new_lines():
-            self.attempt.on_line(line)
-        progress = read_progress(self.attempt.directory)
-        if progress and progress != self._progress:
-            self._progress = progress
-            self.attempt.on_progress(progress)
+        try:
+            for line in self._log.new_lines():
+                self.attempt.on_line(line)
+            progress = read_progress(self.attempt.directory)
+            if progress and progress != self._progress:
+                self._progress = progress
+                self.attempt.on_progress(progress)
+        except Exception as error:  # of a terminal, an API: who only looks ends nothing
+            logger.debug("job %s: nothing is shown: %s", self.job_id, error)
 
     def _stderr(self) -> str:
         """Return the end of what the job printed, for jobs that died before they could say anything better."""
+        path = self._log_directory / f"{self._names[0]}-{self.job_id}.err"
         try:
-            lines = self._error_path.read_text(errors="replace").splitlines()
+            lines = path.read_text(errors="replace").splitlines()
         except OSError:
             return ""
         found = [line.strip() for line in lines if line.strip()][-STDERR_LINES:]

@@ -7,7 +7,7 @@ model and no data, and whatever happens to it, the directories say how far the r
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
@@ -16,7 +16,7 @@ from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import Conclusion, Stage, run_to_end
+from flows.attempts import Conclusion, Stage, of_outcome, run_to_end
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.embedded.server import prefect_api
 from flows.execution import Execution, num_parallel_stages, num_ranks_of
@@ -25,14 +25,18 @@ from flows.naming import artifact_scope
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
+from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest, decide
+from kdgat.cluster.decision import History, Retry
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import finished_outcome
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, StageState
 from kdgat.run.directory import DONE_STATES
 from kdgat.stage import Failed as StageFailed
-from kdgat.stage import Finished
+from kdgat.stage import FailureKind, Finished, StageBusyError
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.owner import Owner
 
+T = TypeVar("T")
 WAIT_S: Final = 1.0
 StageFuture = PrefectConcurrentFuture[Any]
 Futures = dict[str, StageFuture]  # by name of the stage
@@ -44,9 +48,37 @@ Publish = Callable[[OutputDirectory, Sequence[StageFuture]], str]
 def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
     """Run one stage to its end and return how it ended as a state whose message a person can act on."""
     try:
-        return _run_stage(planned, execution, stop)
+        return bearing_faults(
+            lambda: _run_stage(planned, execution, stop),
+            stop,
+            AttemptLimits.of(execution.site),
+            lambda text: execution.note(planned, text),
+        )
     except (ValueError, OSError) as error:  # for instance a recording that cannot be read
+        if stop.is_set() and is_environment_fault(error):
+            return Cancelled(message=execution.fail(planned, error, StageState.PAUSED))
         return Failed(message=execution.fail(planned, error))
+
+
+def bearing_faults(
+    action: Callable[[], T], stop: StopRequest, limits: AttemptLimits, say: Callable[[str], object]
+) -> T:
+    """Do what can be done again, as often and as late as an attempt would be begun again on a broken filesystem."""
+    ends: list[AttemptEnd] = []
+    while True:
+        try:
+            return action()
+        except (ValueError, OSError) as error:
+            if stop.is_set() or isinstance(error, StageBusyError) or not is_environment_fault(error):
+                raise
+            end = of_outcome(StageFailed(kind=FailureKind.ENVIRONMENT, evidence=str(error)))
+            decision = decide(end, History(ends=tuple(ends)), limits)
+            if not isinstance(decision, Retry):
+                raise
+            ends.append(end)
+            get_run_logger().warning("%s: %s", decision.reason, error)
+            say(f"{decision.reason}: {error}")
+            stop.wait(decision.delay_s)
 
 
 def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
@@ -131,7 +163,10 @@ def execute(
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
-        publish_attempts(output, started, artifact_scope(run, output))
+        try:
+            publish_attempts(output, started, artifact_scope(run, output))
+        except (OSError, ValueError) as error:  # a table for whoever looks, of what the files say
+            get_run_logger().warning("no table of attempts: %s", error)
         return _conclude(execution, stop, publish, futures)
 
 
@@ -176,8 +211,12 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures
     evaluations = [futures[planned.name] for planned in execution.run.plan if planned.stage == EVALUATION]
     if not evaluations:
         return Completed(message="all stages that were asked for are done; evaluation was not")
-    execution.output.write_index(execution.index)  # what is published is found by it
-    return Completed(message=publish(execution.output, evaluations))
+
+    def finish() -> str:
+        execution.output.write_index(execution.index)  # what is published is found by it
+        return publish(execution.output, evaluations)
+
+    return Completed(message=bearing_faults(finish, stop, AttemptLimits.of(execution.site), lambda text: None))
 
 
 def _stopped(stop: StopRequest) -> str:

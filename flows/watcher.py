@@ -21,12 +21,13 @@ from typing import Final
 
 from kdgat.base import write_bytes_atomically
 from kdgat.cluster import AttemptLedger, Slurm
-from kdgat.cluster.scheduler import jobs_named
-from kdgat.cluster.script import watcher_name
+from kdgat.cluster.ending import Because
+from kdgat.cluster.scheduler import cancel_jobs, jobs_named
+from kdgat.cluster.script import watcher_names
 from kdgat.cluster.slurm import SubmissionError, outside_of_jobs
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.end import EXIT_STOPPED
-from kdgat.stage import RunDirectoryError
+from kdgat.stage import FailureKind, RunDirectoryError
 
 SCRIPT: Final = "watcher.sh"  # both in the folder of what jobs print
 STATE: Final = "watcher.json"
@@ -75,7 +76,7 @@ class Watcher:
 
     def __init__(self, output: OutputDirectory, job_id: str, slurm: Slurm) -> None:
         self._output, self._job_id, self._slurm = output, job_id, slurm
-        self._name = watcher_name(output.path)
+        self._names = watcher_names(output.path)
         self._state_path = output.slurm_path / STATE
         self._state = WatcherState.read(self._state_path)
         self._next_look = 0.0
@@ -147,7 +148,7 @@ class Watcher:
             for _ in range(NUM_WAITING - len(self._waiting())):
                 self._slurm.submit(self._output.slurm_path / SCRIPT)
             self._complaint = ""
-        except SubmissionError as error:
+        except (SubmissionError, OSError) as error:
             if str(error) != self._complaint:  # once, not every minute of a day
                 print(f"the next watcher, asked for again each {QUEUE_S:.0f} s: {error}", flush=True)
             self._complaint = str(error)
@@ -157,13 +158,15 @@ class Watcher:
         queue = self._slurm.queue()
         if queue is None:
             return ["unknown"] * NUM_WAITING
-        return [job_id for job_id in jobs_named(self._name, queue) if job_id != self._job_id]
+        return [job_id for job_id in jobs_named(self._names, queue) if job_id != self._job_id]
 
     def _end(self) -> None:
         """Let no other watcher come."""
         self._state.is_over = True
         self._state.write(self._state_path)
-        self._slurm.cancel(*(job_id for job_id in self._waiting() if job_id != "unknown"))
+        # By its own end, or somebody's signal, the command has said that nobody is to come.
+        waiting = [job_id for job_id in self._waiting() if job_id != "unknown"]
+        cancel_jobs(self._slurm, Because.PERSON, *waiting)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received.append(number)
@@ -191,7 +194,9 @@ class Watcher:
             return True
 
     def _goes_on(self, record: StageRecord) -> bool:
-        """Tell whether an attempt at a stage is open, so that its end is still to be read."""
+        """Tell whether an attempt at a stage is open, so that its end is still to be read, or none could be begun."""
+        if record.attempts == 0 and record.message.startswith(FailureKind.ENVIRONMENT):
+            return True  # this machine's filesystem was away, and nothing was tried
         return record.directory is not None and bool(AttemptLedger(self._output.stage_directory(record)).left_open())
 
 

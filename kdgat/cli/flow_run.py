@@ -75,9 +75,9 @@ def _watching(output: "OutputDirectory", site: "Site") -> str | None:
         return None
     from kdgat.cluster import Slurm
     from kdgat.cluster.scheduler import describe_watching
-    from kdgat.cluster.script import watcher_name
+    from kdgat.cluster.script import watcher_names
 
-    return describe_watching(watcher_name(output.path), Slurm().queue() or {})
+    return describe_watching(watcher_names(output.path), Slurm().queue() or {})
 
 
 def detach_or_watch(

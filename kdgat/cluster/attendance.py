@@ -15,7 +15,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.base import write_bytes_atomically
-from kdgat.cluster.child import StopRequest
+from kdgat.cluster.child import StopRequest, say
 
 CONNECTION_FILE: Final = "connection.json"  # which each new scheduler writes anew
 POLL_S: Final = 0.2
@@ -92,7 +92,7 @@ class Attendance:
                 try:
                     await self._serve(connection)
                 except Exception as error:  # of a library that may raise anything; the stage goes on
-                    print(f"no scheduler: {type(error).__name__}: {error}", flush=True)
+                    say(f"no scheduler: {type(error).__name__}: {error}")
             if self._connected_at > began:
                 pause_s = FIRST_PAUSE_S
             until = time.monotonic() + pause_s
@@ -127,7 +127,7 @@ class Attendance:
         }
         quiet = {"dashboard": False, "dashboard_address": NO_DASHBOARD, "memory_limit": 0, "nthreads": 1}
         worker = await Worker(connection.address, **options, **quiet, death_timeout=REGISTER_S)
-        print(f"connected to {connection.address}", flush=True)
+        say(f"connected to {connection.address}")
         try:
             give_up_at = float("inf")
             while worker.status.name == "running" and time.monotonic() < give_up_at:

@@ -117,6 +117,12 @@ def run_child(
     return ChildEnd(child.returncode, outcome, tuple(last_lines), peak_mib, activity.stalled)
 
 
+def say(text: str) -> None:
+    """Print a line into the job's output; where that cannot be written, the job goes on without."""
+    with contextlib.suppress(OSError, ValueError):
+        print(text, flush=True)
+
+
 def child_command(directory: RunDirectory) -> list[str]:
     """Return the command that runs a stage: what `kdgat stage run DIR` does."""
     return [sys.executable, "-m", "kdgat.stage", str(directory.path), "--wait-s", str(BUSY_WAIT_S)]
@@ -164,7 +170,8 @@ def _forward(child: "subprocess.Popen[str]", on_line: OnLine, last_lines: list[s
         text = line.rstrip()
         if text:
             last_lines[:] = [*last_lines[1 - EVIDENCE_LINES :], text]
-            on_line(text)
+            with contextlib.suppress(Exception):  # of a full disk: a pipe that nobody reads would hold the stage
+                on_line(text)
 
 
 def _watch(
@@ -214,7 +221,8 @@ def _pass_on_progress(directory: RunDirectory, on_progress: OnProgress | None, s
         return seen
     progress = read_progress(directory)
     if progress and progress != seen:
-        on_progress(progress)
+        with contextlib.suppress(Exception):  # of whoever shows it: the stage goes on
+            on_progress(progress)
     return progress
 
 

@@ -3,7 +3,9 @@
 A test has a clock of its own, in which hours take no time.
 """
 
+import math
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 
@@ -18,7 +20,36 @@ class Clock(Protocol):
 
 
 SYSTEM_CLOCK: Final[Clock] = time
+FIRST_PAUSE_S: Final = 1.0  # before what was not understood is asked again; doubled up to the longest
+LONGEST_PAUSE_S: Final = 60.0
+MOST_SAID: Final = 100  # texts; what prints others without end fills no disk
 OWN_PAUSE_S: Final = 5.0  # between two looks; longer means that it was us who slept
+
+
+class Patience:
+    """Bear with what cannot be understood: each text is said once, and it is asked again after ever longer pauses."""
+
+    def __init__(self, clock: Clock, say: Callable[[str], object]) -> None:
+        self._clock, self._say = clock, say
+        self._said: set[str] = set()
+        self._pause_s, self._next = FIRST_PAUSE_S, -math.inf
+
+    def is_due(self) -> bool:
+        """Return whether it is time to ask again."""
+        return self._clock.monotonic() >= self._next
+
+    def bear(self, error: object) -> None:
+        """Say what was not understood, unless that was said, and put off the next question."""
+        text = f"{type(error).__name__}: {error}" if isinstance(error, Exception) else str(error)
+        if text not in self._said and len(self._said) < MOST_SAID:
+            self._said.add(text)
+            self._say(text)
+        self._next = self._clock.monotonic() + self._pause_s
+        self._pause_s = min(2.0 * self._pause_s, LONGEST_PAUSE_S)
+
+    def end(self) -> None:
+        """Note that something was understood."""
+        self._pause_s, self._next = FIRST_PAUSE_S, -math.inf
 
 
 class StartTimeout:

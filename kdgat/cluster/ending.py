@@ -3,8 +3,21 @@
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from kdgat.stage import Failed, FailureKind, Outcome, Paused
+
+
+class Because(StrEnum):
+    """Why an attempt may be closed, and its job cancelled: an answer that was understood. There is no fourth reason.
+
+    A text, an errno or a file that nobody foresaw is none: the job is left alone, that is said once, and it is asked
+    again with growing pauses (`kdgat.cluster.clock.Patience`).
+    """
+
+    SLURM = "Slurm says that the job is over, or that there will be none"
+    FILES = "the files of the attempt say so, or its process on this machine has ended"
+    PERSON = "somebody asked for it, by a signal, a command or a site file"
 
 
 class EndKind(StrEnum):
@@ -36,6 +49,13 @@ NOT_NOW = (EndKind.UNREACHABLE, EndKind.DEFERRED)
 NEVER = (EndKind.REFUSED, EndKind.CANNOT_START)
 # The stage did nothing wrong and neither did its resources: these ends say nothing about progress.
 UNCOUNTED = (EndKind.PREEMPTED, *NOT_NOW, *NEVER)
+_BECAUSE: Final = {
+    EndKind.STILL_PENDING: Because.PERSON,
+    **dict.fromkeys((EndKind.FINISHED, EndKind.PAUSED, EndKind.FAILED), Because.FILES),
+    **dict.fromkeys((EndKind.PROCESS_KILLED, EndKind.FROZEN), Because.FILES),
+    **dict.fromkeys((EndKind.JOB_LOST, EndKind.TIMEOUT, EndKind.NODE_FAILURE, EndKind.PREEMPTED), Because.SLURM),
+    **dict.fromkeys((EndKind.HOST_OOM, EndKind.CANCELLED, EndKind.NOT_STARTED, *NEVER, *NOT_NOW), Because.SLURM),
+}
 # Signals that a process brings upon itself. Others come from outside: from a person, the kernel (SIGBUS: a memory map
 # whose file is out of reach), a processor without an instruction (SIGILL).
 CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS)
@@ -54,6 +74,11 @@ class AttemptEnd:
     made_progress: bool = False  # a checkpoint was written in this attempt
     peak_memory_mib: int | None = None
     signal: int = 0  # that ended the process of the stage
+
+    @property
+    def because(self) -> Because | None:
+        """Return what was understood; None where the attempt goes on, and stays open."""
+        return _BECAUSE.get(self.kind)
 
     @property
     def failure(self) -> FailureKind | None:

@@ -5,6 +5,7 @@ more memory yesterday needs it today.
 """
 
 import json
+import logging
 import time
 from collections.abc import Iterable
 from typing import Any, Final
@@ -13,9 +14,11 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.base.files import append_snapshot
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
-from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
+from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, Because, EndKind
 from kdgat.cluster.resources import Resources
 from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, RunDirectoryError
+
+logger = logging.getLogger(__name__)
 
 # A node that is broken has been mended or drained by then; one that was cut off for a moment is not lost for weeks.
 EXCLUDED_FOR_S: Final = 86_400.0
@@ -117,7 +120,9 @@ class AttemptLedger:
         self._write(record)
 
     def close(self, record: AttemptRecord, end: AttemptEnd, decision: Decision) -> None:
-        """Note how the attempt ended and what was decided."""
+        """Note how the attempt ended and what was decided; ValueError of an end that nobody has understood."""
+        if end.because is None:
+            raise ValueError(f"attempt {record.number} goes on: {end.message}")
         record.end, record.message, record.checkpoint = end.kind.value, end.message, end.checkpoint
         record.job_id, record.node = end.job_id or record.job_id, end.node
         record.peak_memory_mib, record.ended = end.peak_memory_mib, time.time()
@@ -133,16 +138,19 @@ class AttemptLedger:
         """Return the attempts whose end nobody noted: the flow that made them died."""
         return [record for record in self.records if record.end == OPEN]
 
-    def abandon(self, record: AttemptRecord, name: str, message: str) -> None:
-        """Note that the flow which made an attempt is gone."""
+    def abandon(self, record: AttemptRecord, name: str, message: str, because: Because) -> None:
+        """Note that nobody goes on with an attempt, and why: one of the reasons that there are to end any."""
+        logger.info("attempt %d: %s: %s (%s)", record.number, name, message, because.value)
         record.end, record.message, record.ended = name, message, time.time()
         record.checkpoint = self.directory.newest_checkpoint()
-        record.made_progress = record.checkpoint != self._checkpoint_before(record)
+        record.made_progress = record.checkpoint != self.checkpoint_before(record)
         self._learn(record)
         self._write(record)
 
-    def _checkpoint_before(self, record: AttemptRecord) -> str:
-        return next((one.checkpoint for one in reversed(self.records) if one.number < record.number), "")
+    def checkpoint_before(self, record: AttemptRecord) -> str:
+        """Return the newest checkpoint there was when the attempt before had ended."""
+        earlier = (one.checkpoint for one in reversed(self.records) if one.number < record.number)
+        return next(filter(None, earlier), "")
 
     def _learn(self, record: AttemptRecord) -> None:
         if record.made_progress:

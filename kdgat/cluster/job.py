@@ -23,7 +23,7 @@ from typing import Final
 
 from kdgat.base import wait_until
 from kdgat.cluster.attendance import Attendance
-from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child
+from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child, say
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage import RunDirectory
@@ -75,7 +75,7 @@ def run_attempt(
         directory,
         stop=stop,
         environment=environment,
-        on_line=lambda line: print(line, flush=True),
+        on_line=say,
         stall_timeout_s=stall_timeout_s,
     )
     report = _report(directory, end, before, oom_kills, stop)
@@ -143,15 +143,15 @@ def _run_epilogue(lines: Sequence[str], stop: StopRequest) -> None:
     try:
         shell = subprocess.Popen(["bash", "-c", "\n".join(lines)], start_new_session=True)
     except OSError as error:
-        print(f"epilogue: {error}", flush=True)
+        say(f"epilogue: {error}")
         return
     wait_until(lambda: shell.poll() is not None or stop.is_set(), EPILOGUE_TIMEOUT_S)
     if shell.poll() is None:
         os.killpg(shell.pid, signal.SIGKILL)  # not reaped yet: the number is still the shell's
         shell.wait()
-        print(f"epilogue: ended by {stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}", flush=True)
+        say(f"epilogue: ended by {stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}")
     elif shell.returncode != 0:
-        print(f"epilogue: exit status {shell.returncode}", flush=True)
+        say(f"epilogue: exit status {shell.returncode}")
 
 
 if __name__ == "__main__":
@@ -160,8 +160,10 @@ if __name__ == "__main__":
         main()
         status = 0
     except Exception as error:
-        traceback.print_exc()
         status = EXIT_ENVIRONMENT if is_environment_fault(error) else EXIT_FAILED
-    sys.stdout.flush()
-    sys.stderr.flush()
+        with contextlib.suppress(OSError):
+            traceback.print_exc()
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(status)  # whatever Dask's threads still do

@@ -4,7 +4,7 @@ Files, because whoever began a job may be gone when it ends. All bear the job's 
 """
 
 import os
-import time
+import tempfile
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -70,26 +70,33 @@ class JobFiles:
         self.alive_path.unlink(missing_ok=True)
 
     def read_report(self) -> NodeReport | None:
-        """Read the report; None while there is none."""
+        """Read the report; None while there is none, OSError if nobody can say that now."""
         try:
             return parse_report(self.report_path.read_bytes())
-        except OSError:  # not there yet, or a network filesystem that has lost its handle: the next look finds it
+        except FileNotFoundError:
             return None
 
     def sign_of_life(self) -> tuple[str, int] | None:
-        """Return the node, empty before the job's process began, and a number that changes; None in the prologue."""
+        """Return the node, empty before the job's process began, and a number that changes; None in the prologue.
+
+        Raises:
+            OSError: if nobody can say it now, for instance because the filesystem is not there.
+        """
         try:
-            with self.alive_path.open() as file:  # opened, because a network filesystem then asks its server
+            with self.alive_path.open(errors="replace") as file:  # opened: a network filesystem then asks its server
                 return file.read().strip(), os.fstat(file.fileno()).st_mtime_ns
         except FileNotFoundError:
+            self.alive_path.parent.stat()
             return None
 
     def last_sign_s(self) -> float | None:
-        """Return how long ago the last sign of life was; None where there is none any more."""
+        """Return how long ago the last sign of life was, by the file server's clock; None where there is none."""
         try:
-            return time.time() - self.alive_path.stat().st_mtime
+            then = self.alive_path.stat().st_mtime
         except FileNotFoundError:
             return None
+        with tempfile.TemporaryFile(dir=self.alive_path.parent) as now:
+            return os.fstat(now.fileno()).st_mtime - then
 
 
 def jobs_with_files(directory: RunDirectory) -> list[str]:

@@ -3,20 +3,27 @@
 A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_jobs`); all else goes through here.
 """
 
+import logging
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from kdgat.cluster.ending import EndKind
+from kdgat.cluster.ending import Because, EndKind
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
+
+logger = logging.getLogger(__name__)
 
 TIME_LIMIT: Final = "TimeLimit"  # a job's reason once its walltime has passed
 GONE: Final = "GONE"  # Slurm has forgotten the job
 UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
-WAITING_STATES: Final = ("PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_FED", "REQUEUE_HOLD")
+WAITING_STATES: Final = (
+    *("PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_FED", "REQUEUE_HOLD"),
+    "SPECIAL_EXIT",  # queued again, and held
+)
 ALIVE_STATES: Final = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
-# A list of ends: what a newer Slurm calls a job that still goes on is none of them.
+# A list of ends: what a newer Slurm calls a job that still goes on is none of them. Nor is REVOKED: another cluster of
+# the federation has started the job, and what it writes says how it ends.
 OVER_STATES: Final = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -26,8 +33,6 @@ OVER_STATES: Final = (
     "NODE_FAIL",
     "OUT_OF_MEMORY",
     "PREEMPTED",
-    "REVOKED",
-    "SPECIAL_EXIT",
     "TIMEOUT",
     GONE,
 )
@@ -58,6 +63,10 @@ class JobStatus:
     reason: str = ""
     node: str = ""
     exit_code: str = ""  # "status:signal"
+    # Whose job it is, where that was asked; no part of how it stands.
+    name: str = field(default="", compare=False)
+    user: str = field(default="", compare=False)  # number
+    output: str = field(default="", compare=False)  # file
 
     @property
     def is_waiting(self) -> bool:
@@ -112,17 +121,25 @@ class QueuedJob:
     status: JobStatus
 
 
-def jobs_named(name: str, queue: Mapping[str, QueuedJob]) -> list[str]:
-    """Return the jobs of that name in a queue, the oldest first."""
-    return sorted((job_id for job_id, job in queue.items() if job.name == name), key=int)
+def jobs_named(names: Collection[str], queue: Mapping[str, QueuedJob]) -> list[str]:
+    """Return the jobs of one of these names in a queue, the oldest first."""
+    return sorted((job_id for job_id, job in queue.items() if job.name in names), key=int)
 
 
-def describe_watching(name: str, queue: Mapping[str, QueuedJob]) -> str | None:
-    """Say which job of that name watches a run, and how it ends for good: after `scancel ID` the next takes over."""
-    watching = jobs_named(name, queue)
+def describe_watching(names: Collection[str], queue: Mapping[str, QueuedJob]) -> str | None:
+    """Say which job watches a run, and how it ends for good: after `scancel ID` the next takes over."""
+    watching = jobs_named(names, queue)
     if not watching:
         return None
+    name = queue[watching[0]].name
     return f"job {watching[0]} watches this run: let it, or end it by `scancel --name={name}` first"
+
+
+def cancel_jobs(scheduler: "Scheduler", because: Because, *job_ids: str) -> bool:
+    """Cancel jobs for a reason, the only way in which kdgat cancels any; return whether the scheduler took it."""
+    if job_ids:
+        logger.info("cancelling job %s: %s", ", ".join(job_ids), because.value)
+    return scheduler.cancel(*job_ids)
 
 
 class Scheduler(Protocol):

@@ -1,6 +1,7 @@
 """The job that runs one attempt: what dask-jobqueue's SLURMJob is given, as a pure function."""
 
 import hashlib
+import os
 import re
 import shlex
 import sys
@@ -21,6 +22,7 @@ from kdgat.cluster.container import (
 from kdgat.cluster.estimate import watcher_resources
 from kdgat.cluster.report import ALIVE
 from kdgat.cluster.resources import Resources, format_walltime
+from kdgat.cluster.scheduler import JobStatus
 from kdgat.cluster.site import Site
 from kdgat.container.binds import Bind
 from kdgat.stage.provenance import IMAGE_STAMP_VARIABLE
@@ -61,8 +63,38 @@ def job_name(directory: Path) -> str:
 
     `--dependency=singleton` goes by this name, so two jobs for one directory never run side by side.
     """
-    digest = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:8]
-    return f"kdgat-{directory.name}-{digest}"
+    return job_names(directory)[0]
+
+
+def job_names(directory: Path) -> tuple[str, ...]:
+    """Return the names that jobs of a run directory may have: by its real path, and as it is called here.
+
+    The second is how kdgat named jobs before links were followed.
+
+    Raises:
+        OSError: if the path cannot be looked at now.
+    """
+    try:
+        real = os.path.realpath(directory, strict=True)
+    except FileNotFoundError:
+        real = os.path.realpath(directory)
+    paths = dict.fromkeys((real, str(directory.absolute())))
+    return tuple(f"kdgat-{Path(path).name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}" for path in paths)
+
+
+def is_job_of(status: JobStatus, directory: Path, log_directory: Path) -> bool:
+    """Tell whether a job, of which Slurm was asked by its number, is one of a run directory, whatever that is called.
+
+    A copy of the directory has the same numbers in it: another path counts where the job prints into the same folder.
+    """
+    if status.name in job_names(directory):
+        return True
+    if not status.name.startswith(f"kdgat-{directory.name}-") or not status.output:
+        return False
+    try:
+        return Path(status.output).parent.samefile(log_directory)
+    except OSError:  # whose it is, what it writes tells
+        return False
 
 
 def cluster_arguments(
@@ -135,6 +167,11 @@ def pool_arguments(
 def watcher_name(out: Path) -> str:
     """Name the jobs that watch the run in an output directory; no two runs share a name."""
     return f"watcher-{job_name(out)}"
+
+
+def watcher_names(out: Path) -> tuple[str, ...]:
+    """Return the names that such jobs may have: see `job_names`."""
+    return tuple(f"watcher-{name}" for name in job_names(out))
 
 
 def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, command: Iterable[str]) -> str:

@@ -1,4 +1,8 @@
-"""Slurm's own commands: the state of a job, how to end it, and one queue for all who watch jobs."""
+"""Slurm's own commands: the state of a job, how to end it, and one queue for all who watch jobs.
+
+Sites put wrappers before these commands, and jobs of other projects have any name. A line that is none of ours is left
+out; an answer that cannot be read is no answer.
+"""
 
 import logging
 import math
@@ -6,12 +10,12 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from kdgat.base import UserError
-from kdgat.cluster.clock import Clock
+from kdgat.cluster.clock import MOST_SAID, Clock
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob, Scheduler, jobs_named
 
@@ -22,6 +26,12 @@ HURRY_S: Final = 1.0  # between two questions while somebody expects a change; n
 GROWTH: Final = 1.5  # of the pause, each time that nothing has changed
 SLOWEST: Final = 6  # times the site's interval
 CONFIGURATION: Final = "SLURM_CONF"  # where Slurm is found, in a job or outside
+_FOUND_BY: Final = (CONFIGURATION, "SLURM_CONF_SERVER", "SLURM_JWT")
+# What a user set to see less of the queue, other columns of it, or another cluster, is not meant for us.
+_PERSONAL: Final = ("SQUEUE_", "SCONTROL_", "SCANCEL_")
+QUEUE_FORMAT: Final = "%A|%T|%N|%r|%j"  # the name last: it may have any character
+_SUBMITTED: Final = re.compile(r"^\s*Submitted batch job ([0-9]+)\b", flags=re.MULTILINE)
+_PARSABLE: Final = re.compile(r"^\s*([0-9]+)(?:;\S*)?\s*$", flags=re.MULTILINE)
 NO_ANSWER: Final = "did not answer"
 # What sbatch says when it is the controller that is in trouble, or the way to it, and neither the job nor a limit.
 UNREACHABLE_WORDS: Final = re.compile(
@@ -43,6 +53,7 @@ MISTAKES: Final = re.compile(
 
 # What Slurm's commands say where there is neither a file nor a server that would give them one: no controller is down.
 NO_CONFIGURATION: Final = "DNS SRV lookup failed"
+_said: Final[set[str]] = set()
 
 
 class SubmissionError(UserError):
@@ -56,21 +67,22 @@ class Slurm:
         """Ask `scontrol show job`."""
         try:
             done = _run("scontrol", "--oneliner", "show", "job", job_id)
-        except (OSError, subprocess.TimeoutExpired):
+        except Exception as error:  # whatever it is, it is no answer
+            _say_once("scontrol", error)
             return JobStatus(UNKNOWN)
         if done.returncode != 0:
             return JobStatus(GONE if "Invalid job id" in done.stderr else UNKNOWN)
-        return parse_job(done.stdout)
+        return parse_job(done.stdout, job_id)
 
     def queue(self) -> dict[str, QueuedJob] | None:
         """Ask `squeue` once for all jobs of this user."""
         try:
-            done = _run("squeue", "--noheader", "--all", f"--user={os.getuid()}", "--format=%A|%T|%N|%j|%r")
+            done = _run("squeue", "--noheader", "--all", f"--user={os.getuid()}", f"--format={QUEUE_FORMAT}")
             done.check_returncode()
-        except (OSError, subprocess.SubprocessError) as error:
-            logger.warning("squeue: %s", error)
+            return dict(filter(None, map(_queued, done.stdout.splitlines())))
+        except Exception as error:  # whatever it is, it is no answer
+            _say_once("squeue", error)
             return None
-        return dict(map(_queued, done.stdout.splitlines()))
 
     def submit(self, script: Path) -> str:
         """Submit a script and return the number of the job.
@@ -80,11 +92,11 @@ class Slurm:
         """
         try:
             done = _run("sbatch", "--parsable", str(script))
-        except (OSError, subprocess.TimeoutExpired) as error:
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
             raise SubmissionError(f"sbatch: {error}") from error
-        if done.returncode != 0:
+        if done.returncode != 0 and not is_submitted(done.stdout):
             raise SubmissionError(f"sbatch: {refusal(done.stderr)[1]}")
-        return done.stdout.strip().partition(";")[0]
+        return job_number(done.stdout)
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
@@ -95,34 +107,68 @@ class Slurm:
         return not job_ids or _scancel(*job_ids)
 
 
-def parse_job(text: str) -> JobStatus:
-    """Read one line of `scontrol --oneliner show job`."""
+def parse_job(text: str, job_id: str | None = None) -> JobStatus:
+    """Read one line of `scontrol --oneliner show job`; what is cut short, or of another job, is no answer."""
+    is_asked = re.compile(rf"\s*JobId={job_id or '[0-9]+'}\s")
+    line = next(filter(is_asked.match, text.splitlines(keepends=True)), "")
 
     def field(name: str) -> str:
-        found = re.search(rf"(?:^|\s){name}=(\S*)", text)
+        found = re.search(rf"(?:^|\s){name}=(\S*)(?=\s)", line)
         return found[1] if found else ""
 
-    node = field("NodeList")
+    node, user = field("NodeList"), re.search(r"\(([0-9]+)\)$", field("UserId"))
     return JobStatus(
         state=field("JobState") or UNKNOWN,
         reason=field("Reason"),
         node="" if node == "(null)" else node,
         exit_code=field("ExitCode"),
+        name=field("JobName"),
+        user=user[1] if user else "",
+        output=field("StdOut"),
     )
 
 
-def _queued(line: str) -> tuple[str, QueuedJob]:
-    job_id, state, node, name, reason = line.strip().split("|", 4)
+def is_submitted(output: str) -> bool:
+    """Tell whether `sbatch` says that it has submitted a job, whatever a wrapper around it says besides."""
+    return _SUBMITTED.search(output) is not None
+
+
+def job_number(output: str) -> str:
+    """Read the number of a job from what `sbatch` printed, among greetings and notices of a site's wrapper.
+
+    Raises:
+        SubmissionError: if no line says it, or several say different ones.
+
+    >>> job_number("Welcome to Example 77!\\nSubmitted batch job 17 on cluster x\\n3 notices")
+    '17'
+    """
+    found = set(_SUBMITTED.findall(output)) or set(_PARSABLE.findall(output))
+    if len(found) != 1:
+        raise SubmissionError(
+            f"sbatch took the job and did not say its number: squeue lists it by its name; it printed {output[-500:]!r}"
+        )
+    return str(found.pop())
+
+
+def _queued(line: str) -> tuple[str, QueuedJob] | None:
+    """Read one line of `QUEUE_FORMAT`; None of one that says nothing about a job."""
+    fields = line.strip().split("|", 4)
+    if len(fields) != 5 or re.fullmatch("[0-9]+", fields[0]) is None:
+        if line.strip():
+            _say_once("squeue", f"leaving out what is no job: {line[:200]!r}")
+        return None
+    job_id, state, node, reason, name = fields
     return job_id, QueuedJob(name, JobStatus(state, reason, node))
 
 
 def refusal(submit_error: str) -> tuple[EndKind, str]:
     """Tell whether a controller is in trouble, refuses the job, or takes it not now; and what `sbatch` itself said."""
     messages = re.findall(r"^.*sbatch: (?:error: |fatal: )?(.+)$", submit_error, flags=re.MULTILINE)
+    said = "\n".join(messages) or submit_error  # a wrapper's greeting may have any word
     if UNREACHABLE_WORDS.search(submit_error):
         kind = EndKind.UNREACHABLE
     else:
-        kind = EndKind.REFUSED if MISTAKES.search(submit_error) else EndKind.DEFERRED
+        kind = EndKind.REFUSED if MISTAKES.search(said) else EndKind.DEFERRED
     return kind, " ".join(messages) or submit_error.strip()
 
 
@@ -142,24 +188,39 @@ def missing_configuration() -> str:
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what Slurm says in it about the job that this process is in."""
-    return {
-        name: value for name, value in environment.items() if name == CONFIGURATION or not name.startswith("SLURM_")
-    }
+    return {name: value for name, value in environment.items() if name in _FOUND_BY or not name.startswith("SLURM_")}
+
+
+def for_commands() -> dict[str, str]:
+    """Return the environment of Slurm's commands: of the same cluster for all, whatever a person likes to see."""
+    own = outside_of_jobs(os.environ)
+    return {name: value for name, value in own.items() if not name.startswith(_PERSONAL)}
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":
-    # What a user set to see less of the queue, or other columns of it, is not meant for us.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=environment
+        command,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=COMMAND_TIMEOUT_S,
+        check=False,
+        env=for_commands(),
     )
+
+
+def _say_once(command: str, error: object) -> None:
+    text = f"{command}: {error}"
+    if text not in _said and len(_said) < MOST_SAID:
+        _said.add(text)
+        logger.warning("%s", text)
 
 
 def _scancel(*arguments: str) -> bool:
     """Run `scancel`; a controller that does not answer must not end whoever watches a job."""
     try:
         done = _run("scancel", *arguments)
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
         logger.warning("scancel %s: %s", " ".join(arguments), error)
         return False
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
@@ -179,7 +240,7 @@ class JobQueue:
         self._tried = self._asked = self._next = -math.inf  # the last question, the last that was answered, the next
         self._pause_s = self._hurry_s = min(HURRY_S, interval_s)
 
-    def status(self, job_id: str, name: str, since: float) -> JobStatus:
+    def status(self, job_id: str, names: Collection[str], since: float) -> JobStatus:
         """State how a job stands: `GONE` where it is not listed any more, `UNKNOWN` without an answer `since` then."""
         if self._clock.monotonic() >= self._next and self._lock.acquire(blocking=False):
             try:
@@ -189,15 +250,15 @@ class JobQueue:
         if self._asked <= since:
             return JobStatus(UNKNOWN)
         found = self._jobs.get(job_id)
-        return found.status if found is not None and found.name == name else JobStatus(GONE)
+        return found.status if found is not None and found.name in names else JobStatus(GONE)
 
-    def named(self, name: str) -> list[str] | None:
-        """Return the jobs of that name, as of now; None without an answer."""
+    def named(self, *names: str) -> list[str] | None:
+        """Return the jobs of these names, as of now; None without an answer."""
         since = self._clock.monotonic() - self._hurry_s
         with self._lock:
             if self._asked < since:
                 self._ask()
-            return jobs_named(name, self._jobs) if self._asked >= since else None
+            return jobs_named(names, self._jobs) if self._asked >= since else None
 
     def hurry(self) -> None:
         """Ask soon, and often for a while: somebody knows of a change."""

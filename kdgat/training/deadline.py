@@ -10,12 +10,14 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Final
 
 logger = logging.getLogger(__name__)
 
 SQUEUE_TIMEOUT_S: Final = 20
 AGAIN_TIMEOUT_S: Final = 5  # of the time that is left to save
+CLOCK_S: Final = 5.0  # that clocks may differ without a word
 NUM_RECENT: Final = 8  # checkpoints that the margin is measured from: a filesystem that stalled once is forgotten
 RESTORED_SHARE: Final = 0.25  # of the job's time: what another attempt's checkpoints may count for, at most
 
@@ -48,9 +50,13 @@ class Deadline:
     def from_environment(cls, margin_floor_s: float = 20.0, environment: Mapping[str, str] = os.environ) -> "Deadline":
         """Read the end of the SLURM job from its environment, else from squeue; none outside of SLURM."""
         end_time, origin = find_end_time(environment)
-        job = environment.get("SLURM_JOB_ID")
-        ask_end = (lambda: ask_squeue(job, AGAIN_TIMEOUT_S)) if job else (lambda: None)
-        return cls(end_time=end_time, margin_floor_s=margin_floor_s, ask_end=ask_end, _origin=origin)
+        job, behind_s = environment.get("SLURM_JOB_ID"), clock_behind_s(environment)
+
+        def ask_end() -> float | None:
+            found = ask_squeue(job, AGAIN_TIMEOUT_S) if job else None
+            return None if found is None else found - behind_s
+
+        return cls(end_time=end_time - behind_s, margin_floor_s=margin_floor_s, ask_end=ask_end, _origin=origin)
 
     @property
     def checkpoint_s(self) -> float:
@@ -126,6 +132,23 @@ def find_end_time(environment: Mapping[str, str]) -> tuple[float, str]:
         logger.warning("the end of SLURM job %s is unknown: only signals will pause this stage", job)
         return math.inf, "unknown"
     return found, "squeue"
+
+
+def clock_behind_s(environment: Mapping[str, str]) -> float:
+    """Return how far this node's clock is behind the controller's, which says when the job ends.
+
+    No job's script begins before Slurm has started the job: where it did, by this clock, the clock is late.
+    """
+    try:
+        start = float(environment["SLURM_JOB_START_TIME"])
+        ticks = int(Path(f"/proc/{environment['SLURM_TASK_PID']}/stat").read_text().rpartition(")")[2].split()[19])
+        began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + ticks / os.sysconf("SC_CLK_TCK")
+    except (AttributeError, IndexError, KeyError, OSError, ValueError):  # another Slurm, or no Linux
+        return 0.0
+    behind_s = max(0.0, start - began)
+    if behind_s > CLOCK_S:
+        logger.warning("this node's clock is %.0f s behind Slurm's: the end of the job is so much sooner", behind_s)
+    return behind_s
 
 
 def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:

@@ -144,7 +144,7 @@ def test_a_run_that_a_job_watches_is_refused_by_that_job_and_how_it_ends_for_goo
     tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     name = watcher_name(tmp_path / "taken")
-    squeue = f"echo '7|RUNNING|n1|{name}|None'; echo '8|PENDING||{name}|Dependency'"
+    squeue = f"echo '7|RUNNING|n1|None|{name}'; echo '8|PENDING||Dependency|{name}'"
     monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", squeue=squeue))
     with OutputDirectory(tmp_path / "taken").lock():
         answer = kdgat("train", "lap", "--out", "taken", "--site", "example", *words, folder=tmp_path, status=1)

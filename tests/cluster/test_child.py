@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -376,3 +377,18 @@ def test_a_ctrl_c_is_passed_on_as_such_once_the_stage_handles_signals():
         assert child._stop_signal(os.getpid(), stop) == signal.SIGTERM
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_lines_that_nobody_can_take_hold_no_stage(run: Run) -> None:
+    def refuse(line: str) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    end = run("for number in range(3000): print(number, 'x' * 60)", on_line=refuse)
+    assert end.status == 0
+    assert end.last_lines[-1].startswith("2999 ")
+
+
+def test_a_job_goes_on_without_the_file_it_prints_to() -> None:
+    program = "from kdgat.cluster.child import say; say('a line'); import os; os._exit(7)"
+    with Path("/dev/full").open("w") as full:
+        assert subprocess.run([sys.executable, "-c", program], stdout=full, check=False).returncode == 7

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from kdgat.cluster import AttemptLedger, AttemptLimits, EndKind, Resources, decide
 from kdgat.cluster.decision import Decision, History, Retry, Stop
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, Because
 from kdgat.cluster.history import EXCLUDED_FOR_S
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError
 from tests.cluster.attempts import CHECKPOINT, ended, failed
@@ -82,7 +82,7 @@ def test_an_attempt_is_open_until_its_end_is_noted(directory: RunDirectory) -> N
     ledger.close(closed, ended(EndKind.FINISHED), Stop("finished"))
     ledger.submitted(lost, "42")
     assert AttemptLedger(directory).left_open() == [lost, still_open]
-    ledger.abandon(lost, "FlowProcessLost", "job 42 is over")
+    ledger.abandon(lost, "FlowProcessLost", "job 42 is over", Because.SLURM)
     reopened = AttemptLedger(directory)
     assert reopened.left_open() == [still_open]
     assert (reopened.records[1].end, reopened.records[1].message) == ("FlowProcessLost", "job 42 is over")
@@ -276,12 +276,12 @@ def test_who_gives_the_command_again_waits_for_slurm_anew(directory: RunDirector
 def test_what_an_attempt_whose_flow_died_has_reached_is_progress(directory: RunDirectory) -> None:
     Command(directory).after(LOST, LOST)
     ledger = AttemptLedger(directory)
-    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 42 is over")
+    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 42 is over", Because.SLURM)
     assert len(Command(directory).history.ends) == 2
     checkpoint = directory.path / CHECKPOINT
     checkpoint.parent.mkdir()
     checkpoint.touch()
-    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 43 is over")
+    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 43 is over", Because.SLURM)
     assert Command(directory).history.ends == ()
     assert AttemptLedger(directory).records[-1].checkpoint == CHECKPOINT
 

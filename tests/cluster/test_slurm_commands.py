@@ -12,7 +12,7 @@ from kdgat.cluster.scheduler import (
     JobStatus,
     QueuedJob,
 )
-from kdgat.cluster.slurm import parse_job, refusal
+from kdgat.cluster.slurm import SubmissionError, job_number, parse_job, refusal
 
 # What `scontrol --oneliner show job` of Slurm 22.05.8 said of real jobs, a comment before each.
 PRINTED = (Path(__file__).parent / "golden" / "scontrol_jobs.txt").read_text().splitlines()
@@ -297,14 +297,79 @@ def test_no_jobs_need_no_scancel() -> None:
     assert Slurm().cancel()
 
 
+GREETING = "-----\n  Welcome to the Example 77 Supercomputer\n--> Verifying valid submit host (login4)...OK\n"
+
+
+@pytest.mark.parametrize(
+    "printed",
+    [
+        "Submitted batch job 17\n",
+        "17\n",
+        "17;cluster\n",
+        "Submitted batch job 17 on cluster x\n",
+        f"{GREETING}Submitted batch job 17\n",
+        f"{GREETING}17\n",
+        "42\nSubmitted batch job 17\n3\n",
+        "Submitted batch job 17\nYour project has used 1200 of 5000 hours.\n",
+        "\x1b[1m2026\x1b[0m\r\nSubmitted batch job 17\r\n",
+    ],
+)
+def test_the_number_of_a_job_is_read_among_whatever_a_wrapper_prints(printed: str) -> None:
+    assert job_number(printed) == "17"
+
+
+@pytest.mark.parametrize("printed", ["", GREETING, "Stapelauftrag 17 übermittelt\n", "17\n42\n"])
+def test_a_number_that_nobody_said_is_not_guessed(printed: str) -> None:
+    with pytest.raises(SubmissionError, match="did not say its number"):
+        job_number(printed)
+
+
+def test_a_wrappers_greeting_is_no_mistake_in_the_job() -> None:
+    said = "NOTICE: invalid account names are removed on Monday\nsbatch: error: AssocMaxSubmitJobLimit"
+    assert refusal(said)[0] is EndKind.DEFERRED
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"41|PENDING||Priority|Pr\\xfcfung",
+        b"41|PENDING||Priority|my\njob|x",
+        b"CLUSTER: alpha",
+        b"NOTE: 3|4|5|6|7",
+        b"|||||",
+    ],
+)
+def test_an_odd_line_of_squeue_hides_no_other_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
+    command = tmp_path / "squeue"
+    odd = line.decode().replace("\n", "\\n")
+    command.write_text(
+        f"#!/bin/bash\nprintf '{odd}\\n'\n[ -z \"$SQUEUE_FORMAT$SLURM_CLUSTERS\" ] && echo '7|RUNNING|n1|None|ours'\n"
+    )
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setenv("SLURM_CLUSTERS", "alpha")
+    monkeypatch.setenv("SQUEUE_FORMAT", "%i")
+    found = Slurm().queue()
+    assert found is not None
+    assert found["7"] == QueuedJob("ours", JobStatus("RUNNING", "None", "n1"))
+    assert set(found) <= {"7", "41"}
+
+
+@pytest.mark.parametrize("length", range(0, len(JOBS["completed"]), 40))
+def test_half_an_answer_is_none(length: int) -> None:
+    found = parse_job(JOBS["completed"][:length], "13")
+    assert found.state in (UNKNOWN, "COMPLETED")
+    assert parse_job(JOBS["completed"], "14") == JobStatus(UNKNOWN)  # of another job
+
+
 def test_the_queue_is_one_question_whatever_the_jobs_are_called(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = tmp_path / "squeue"
-    command.write_text("#!/bin/sh\necho '7|RUNNING|n1|kdgat-a-1|None'\necho '8|PENDING||b|ReqNodeNotAvail, n2|n3'\n")
+    command.write_text("#!/bin/sh\necho '7|RUNNING|n1|None|kdgat-a-1'\necho '8|PENDING||ReqNodeNotAvail, n2|b|n3'\n")
     command.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     assert Slurm().queue() == {
         "7": QueuedJob("kdgat-a-1", JobStatus("RUNNING", "None", "n1")),
-        "8": QueuedJob("b", JobStatus("PENDING", "ReqNodeNotAvail, n2|n3", "")),
+        "8": QueuedJob("b|n3", JobStatus("PENDING", "ReqNodeNotAvail, n2", "")),
     }

@@ -22,7 +22,7 @@ def queue(slurm: FakeSlurm) -> JobQueue:
 
 
 def state(queue: JobQueue, slurm: FakeSlurm, job_id: str, name: str = "wrap", since: float = 0.0) -> str:
-    return queue.status(job_id, name, since).state
+    return queue.status(job_id, (name,), since).state
 
 
 def watch(queue: JobQueue, slurm: FakeSlurm, seconds: float) -> int:
@@ -30,7 +30,7 @@ def watch(queue: JobQueue, slurm: FakeSlurm, seconds: float) -> int:
     before, until = slurm.num_questions, slurm.clock.monotonic() + seconds
     while slurm.clock.monotonic() < until:
         for job in list(slurm.jobs):
-            queue.status(job, "wrap", 0.0)
+            queue.status(job, ("wrap",), 0.0)
         slurm.clock.sleep(0.25)
     return slurm.num_questions - before
 
@@ -65,14 +65,14 @@ def test_who_hurries_all_the_time_asks_once_a_second_at_most(queue: JobQueue, sl
     before = slurm.num_questions
     for _ in range(400):
         queue.hurry()
-        queue.status("1", "wrap", 0.0)
+        queue.status("1", ("wrap",), 0.0)
         slurm.clock.sleep(0.25)
     assert slurm.num_questions - before <= 101
     slurm.stop_controller()
     before = slurm.num_questions
     for _ in range(400):
         queue.hurry()
-        queue.status("1", "wrap", 0.0)
+        queue.status("1", ("wrap",), 0.0)
         slurm.clock.sleep(0.25)
     assert slurm.num_questions - before <= 101
 

@@ -76,7 +76,7 @@ def test_a_site_whose_jobs_end_with_their_command_is_refused(output: OutputDirec
 
 def test_a_run_that_a_job_watches_or_a_command_trains_is_refused(output: OutputDirectory, commands: Path) -> None:
     name = watcher_name(output.path)
-    write_commands(commands, squeue=f"echo '7|RUNNING|n1|{name}|None'")
+    write_commands(commands, squeue=f"echo '7|RUNNING|n1|None|{name}'")
     with pytest.raises(UserError, match=f"job 7 watches this run.*scancel --name={name}"):
         detach(output, SITE, WORDS)
     write_commands(commands, squeue="exit 1")

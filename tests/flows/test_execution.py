@@ -1,9 +1,15 @@
+import errno
+import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
 
+from flows import stages
 from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages
 from flows.slurm_attempts import SlurmAttempts
@@ -11,7 +17,7 @@ from kdgat.base import UserError, num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.catalog import DatasetError
-from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
+from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site, StopRequest, decision
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits
 from kdgat.cluster.slurm import JobQueue
@@ -352,3 +358,42 @@ def test_the_output_of_another_family_is_refused(tmp_path: Path) -> None:
 
 def test_processes_of_this_machine_leave_no_orphans(execution: Execution) -> None:
     assert execution.cancel_orphans() == []
+
+
+def test_a_filesystem_that_is_away_before_a_stage_begins_fails_no_stage(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
+    (planned, *_) = execution.startable(1)
+    errors = [errno.ESTALE, errno.EDQUOT, errno.EIO, errno.EACCES]
+
+    def run_stage(*words: object) -> State[Any]:
+        if errors:
+            raise OSError(errors.pop(), "of this machine")
+        return Completed()
+
+    monkeypatch.setattr(stages, "_run_stage", run_stage)
+    assert stages.run_stage.fn(planned, execution, StopRequest()).is_completed()
+    assert execution.index.record(planned.name).state is StageState.RUNNING
+    assert "of this machine" in execution.index.record(planned.name).message
+
+
+def test_who_stops_while_a_filesystem_is_away_has_paused_a_stage_and_a_mistake_fails_it_at_once(
+    execution: Execution, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
+    (planned, *_) = execution.startable(1)
+    stop = StopRequest()
+    stop.set("SIGINT")
+
+    def run_stage(*words: object) -> State[Any]:
+        raise error
+
+    monkeypatch.setattr(stages, "_run_stage", run_stage)
+    error: Exception = OSError(errno.ESTALE, "Stale file handle")
+    assert stages.run_stage.fn(planned, execution, stop).is_cancelled()
+    assert execution.index.record(planned.name).state is StageState.PAUSED
+    assert execution.index.record(planned.name).message.startswith("ENVIRONMENT: ")
+    error = RunError("no such stage")
+    assert stages.run_stage.fn(planned, execution, StopRequest()).is_failed()

@@ -14,7 +14,7 @@ from flows.job_watch import LEAVE_S, SEEN_S, WAKE_S, JobWatch
 from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, Site, StopRequest
 from kdgat.cluster.child import STOP_GRACE_S
 from kdgat.cluster.decision import History
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, Because
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.script import job_name
 from kdgat.cluster.slurm import JobQueue
@@ -53,11 +53,13 @@ class Watched:
     def run(self, **site: Any) -> AttemptEnd:
         """Submit a job and watch the attempt to its end."""
         self.submit()
-        return self.go_on(**site)
+        return self.go_on(is_left=False, **site)
 
-    def go_on(self, **site: Any) -> AttemptEnd:
+    def go_on(self, *, is_left: bool = True, **site: Any) -> AttemptEnd:
         """Watch the attempt that is there to its end, as a command does that was given again."""
-        found = Site(**{**SITE, **site})
+        return self._watch(Site(**{**SITE, **site}), is_left=is_left)
+
+    def _watch(self, found: Site, *, is_left: bool) -> AttemptEnd:
         ledger = AttemptLedger(self.directory)
         attempt = Attempt(
             self.directory,
@@ -69,6 +71,7 @@ class Watched:
             self.lines.append,
             self.progress.append,
             lambda name, message: self.states.append((name, message)),
+            is_left,
         )
         began = self.clock.monotonic()
         queue = JobQueue(self.slurm, found.poll_interval_s, self.clock)
@@ -402,7 +405,7 @@ def test_a_report_that_never_becomes_visible_is_lost_in_the_end(watched: Watched
     assert SEEN_S < watched.took_s - 63 < SEEN_S + 40
 
 
-@pytest.mark.parametrize("seconds", [SEEN_S - 10, math.inf])
+@pytest.mark.parametrize("seconds", [SEEN_S - 10, 7200, math.inf])
 def test_a_filesystem_that_cannot_be_read_for_a_while_ends_nothing(
     watched: Watched, monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
@@ -415,12 +418,9 @@ def test_a_filesystem_that_cannot_be_read_for_a_while_ends_nothing(
         watched.after(seconds, lambda: monkeypatch.setattr(JobFiles, "read_report", found))
 
     watched.worker.connects, watched.worker.trains_s = False, 150
-    watched.after(20, break_it)
-    if seconds < math.inf:
-        assert watched.run().kind is EndKind.FINISHED
-    else:
-        with pytest.raises(OSError, match="Stale"):
-            watched.run()
+    watched.after(20, break_it).after(100_000, lambda: watched.stop.detach("SIGTERM"))
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.job.state == "COMPLETED"
 
 
 # Whoever watches leaves, and somebody else goes on.
@@ -486,6 +486,8 @@ def test_a_job_that_died_while_nobody_watched_gets_its_end_from_slurm(
 ) -> None:
     watched.worker.saves_s = watched.worker.trains_s = math.inf
     watched.submit()
+    if fault == "forget":
+        watched.after(19, lambda: watched.slurm.kill_script("1"))
     watched.after(20, lambda: getattr(watched.slurm, fault)("1"))
     watched.clock.sleep(3600)
     assert watched.go_on().kind is kind
@@ -495,13 +497,15 @@ def test_what_was_saved_before_the_command_that_watches_is_progress_of_its_attem
     path = watched.directory.path / CHECKPOINT
     path.parent.mkdir()
     path.touch()
-    os.utime(path, (1.0, 1.0))  # by an earlier attempt
+    os.utime(path, (4e9, 4e9))  # by an earlier attempt; the file server's clock is years ahead
+    ledger = AttemptLedger(watched.directory)
+    ledger.abandon(ledger.open(RESOURCES), "FlowProcessLost", "a command was killed", Because.FILES)
     watched.worker.saves_s = watched.worker.trains_s = math.inf
     watched.submit()
     watched.after(20, lambda: watched.slurm.kill_script("1"))
     watched.clock.sleep(60)
     assert not watched.go_on().made_progress
-    path.touch()
+    path.rename(path.with_name("checkpoint-00000050.pt"))
     assert watched.go_on().made_progress
 
 
@@ -703,3 +707,76 @@ def test_an_outcome_that_never_becomes_visible_is_believed_in_the_end(watched: W
     watched.worker.visible_s = math.inf
     assert watched.run().kind is EndKind.FINISHED
     assert SEEN_S < watched.took_s - 63 < SEEN_S + 10
+
+
+# What squeue does not list.
+
+
+def test_a_job_that_only_scontrol_knows_is_believed_and_nothing_is_left_in_the_queue(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)  # a site's cache
+    watched.slurm.drain()
+    watched.after(300, watched.slurm.undrain)
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.told == ["SlurmPending", "Running"]
+
+
+def test_a_job_that_only_scontrol_knows_is_cancelled_with_its_attempt(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)
+    watched.worker.begins_s = math.inf
+    assert watched.run(report_timeout_s=100).kind is EndKind.NOT_STARTED
+    assert watched.job.state == "CANCELLED"
+
+
+def test_the_job_of_another_user_is_left_to_them_in_a_sentence(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched.slurm, "queue", dict)
+    watched.slurm.user = 4711
+    watched.submit()
+    end = watched.go_on()
+    assert (end.kind, end.because) == (EndKind.DETACHED, None)
+    assert end.message == "job 1 goes on as one of user 4711, who alone can watch or end it"
+    assert watched.job.state == "RUNNING"
+
+
+def test_a_job_that_slurm_does_not_know_is_watched_on_while_it_gives_signs_of_life(watched: Watched) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    job = []
+    watched.after(20, lambda: job.append(watched.slurm.jobs.pop("1")))
+    watched.after(900, lambda: watched.slurm.jobs.update({"1": job[0]}))  # the controller has its state again
+    assert watched.run().kind is EndKind.FINISHED
+
+
+@pytest.mark.parametrize("state", ["REVOKED", "SPECIAL_EXIT", "LAUNCH_FAILED", "EXPEDITING"])
+def test_a_job_in_a_state_that_is_no_end_is_watched_on(watched: Watched, state: str) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    watched.after(20, lambda: setattr(watched.job, "state", state))
+    watched.after(900, lambda: setattr(watched.job, "state", "RUNNING"))
+    assert watched.run().kind is EndKind.FINISHED
+
+
+def test_a_job_submitted_under_another_path_of_the_directory_is_found_by_its_number(
+    watched: Watched, tmp_path: Path
+) -> None:
+    record = watched.submit()
+    status = watched.slurm.jobs[record.job_id]
+    status.name = f"kdgat-run-{0:08x}"  # by an older kdgat, which followed no links
+    watched.log_directory.mkdir()
+    (tmp_path / "link").symlink_to(watched.log_directory)
+    status.output = str(tmp_path / "link" / "kdgat-run-1.out")
+    assert watched.go_on().kind is EndKind.FINISHED
+    watched.clock.sleep(60)
+    assert watched.job.state == "COMPLETED"
+
+
+@pytest.mark.parametrize("seconds", [200.0, 400.0])
+def test_files_alone_may_be_silent_for_minutes_where_no_site_says_otherwise(watched: Watched, seconds: float) -> None:
+    watched.worker.connects, watched.worker.trains_s = False, 1000
+    watched.after(50, watched.worker.freeze).after(50 + seconds, watched.worker.thaw)
+    watched.submit()
+    end = watched._watch(Site(name="here", scheduler="slurm"), is_left=False)
+    assert (end.kind is EndKind.FINISHED) == (seconds < 300)

@@ -12,7 +12,7 @@ from kdgat.cluster import AttemptLedger, AttemptRecord, EndKind, Resources, Site
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.script import job_name
 from kdgat.cluster.slurm import SubmissionError
-from kdgat.stage import Finished, Paused, RunDirectory, RunDirectoryError, StageSpec
+from kdgat.stage import Finished, Paused, RunDirectory, StageSpec
 from tests.support import fake_slurm
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
 from tests.support.fake_worker import FakeWorker
@@ -222,13 +222,12 @@ def test_the_job_of_a_stage_that_nobody_asks_for_is_cancelled_and_it_is_said(pla
     assert [record.end for record in place.records] == [ORPHANED]
 
 
-def test_a_job_that_cannot_be_watched_is_not_left_to_itself(place: Place) -> None:
+def test_a_damaged_outcome_keeps_nobody_from_reading_how_slurm_ended_the_job(place: Place) -> None:
     place.slurm.clock.after(20, lambda: place.directory.outcome_path.write_text("{"))
     place.slurm.clock.after(21, lambda: place.slurm.kill_script("1"))
-    with pytest.raises(RunDirectoryError):
-        place.run()
-    assert place.states == ["FAILED"]
-    assert place.records[0].end == "RunDirectoryError"
+    place.slurm.clock.after(24, place.directory.outcome_path.unlink)
+    assert isinstance(place.run().outcome, Finished)
+    assert [record.end for record in place.records] == ["SlurmJobLost", "Completed"]
 
 
 def test_an_orphan_is_left_to_the_next_command_where_slurm_does_not_answer(place: Place) -> None:

@@ -25,8 +25,8 @@ pytestmark = pytest.mark.processes
 COMMANDS = """
 case $(basename "$0") in
 squeue)
-    echo "7|RUNNING|n1|$NAME|None"
-    while read -r number; do echo "$number|PENDING||$NAME|Dependency"; done <"$CALLS.queue"
+    echo "7|RUNNING|n1|None|$NAME"
+    while read -r number; do echo "$number|PENDING||Dependency|$NAME"; done <"$CALLS.queue"
     exit 0 ;;
 esac
 echo "$(basename "$0") $*" >>"$CALLS"

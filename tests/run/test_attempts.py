@@ -6,6 +6,7 @@ import pytest
 
 from kdgat.cluster import AttemptLedger, EndKind, Resources
 from kdgat.cluster.decision import Retry, Stop
+from kdgat.cluster.ending import Because
 from kdgat.run import OutputDirectory, StageRecord
 from kdgat.run.attempts import attempt_rows, filled_columns, repeated_rows
 from kdgat.run.directory import RunIndex
@@ -107,7 +108,7 @@ def test_attempts_of_earlier_runs_and_open_ones_are_left_out(output: OutputDirec
 
 def test_an_attempt_whose_flow_died_says_what_was_found_of_it(output: OutputDirectory) -> None:
     ledger = ledger_of(output, "normal")
-    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 7 is over")
+    ledger.abandon(ledger.open(ASKED), "FlowProcessLost", "job 7 is over", Because.SLURM)
     (row,) = attempt_rows(output)
     assert (row["end"], row["what followed"]) == ("FlowProcessLost", "job 7 is over")
 

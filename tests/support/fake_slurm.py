@@ -4,9 +4,13 @@
 is told when it begins and which signals it gets, and it calls `FakeJob.exit`.
 """
 
+import errno
 import heapq
 import itertools
 import math
+import os
+import random
+import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -32,16 +36,17 @@ class FakeClock:
         self._now = 1000.0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
+        self.is_elsewhere = False  # what runs now is not whoever waits
 
     def monotonic(self) -> float:
         return self._now
 
     def sleep(self, seconds: float, /) -> None:
-        until = self._now + seconds
+        until, self.is_elsewhere = self._now + seconds, True
         while self._due and self._due[0][0] <= until:
             self._now, _, action = heapq.heappop(self._due)
             action()
-        self._now = until
+        self._now, self.is_elsewhere = until, False
 
     def after(self, seconds: float, action: Callable[[], object]) -> None:
         """Let something happen once that much time has passed."""
@@ -116,10 +121,19 @@ class FakeJob:
     _ends_as: str = ""  # the state once its processes have left
     _run: int = 0  # how often it has begun: what an earlier run had in mind no longer counts
     begin_time: float = field(default=-math.inf)
+    output: str = ""  # file
 
     @property
     def status(self) -> JobStatus:
-        return JobStatus(self.state, self.reason, self.node, self.exit_code)
+        return JobStatus(
+            self.state,
+            self.reason,
+            self.node,
+            self.exit_code,
+            name=self.name,
+            user=str(self.slurm.user),
+            output=self.output,
+        )
 
     def exit(self, code: str) -> None:
         """End the script."""
@@ -176,6 +190,7 @@ class FakeSlurm:
         self.jobs: dict[str, FakeJob] = {}
         self.notices_s = 0.0  # how long the end of a script goes unnoticed
         self.is_reachable = True
+        self.user = os.getuid()  # of all jobs
         self.num_questions = 0
         self._drained: set[str] = set()
         self._dead: set[str] = set()
@@ -308,3 +323,80 @@ class FakeSlurm:
 
     def _on(self, node: str) -> list[FakeJob]:
         return [job for job in self.jobs.values() if job.node == node and job.status.is_alive]
+
+
+# All that job_state_string() of Slurm 25.05 says of a job that may go on, and what none says.
+GOES_ON: Final = (
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETING", "CONFIGURING", "RESIZING", "REQUEUED", "REQUEUE_FED"),
+    *("REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED", "RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT", "UPDATE_DB"),
+    *("LAUNCH_FAILED", "RECONFIG_FAIL", "POWER_UP_NODE", "EXPEDITING"),
+    *("", "?", "LÄUFT", "RUNNING+", "COMPLETED+", "CANCELLED+", "OUT_OF_ME+", "FAILED,REQUEUED", "0", "None"),
+)
+
+
+class OddCommands:
+    """Slurm's commands over a `FakeSlurm`, in place of `kdgat.cluster.slurm._run`; any share of answers is odd."""
+
+    def __init__(self, slurm: FakeSlurm, chance: random.Random, share: float = 0.0) -> None:
+        self.slurm, self.chance, self.share = slurm, chance, share
+        self.num_odd = 0
+
+    def __call__(self, *command: str) -> "subprocess.CompletedProcess[str]":
+        done = self._answer(*command)
+        if self.chance.random() >= self.share:
+            return done
+        self.num_odd += 1
+        return self._odd(done)
+
+    def _answer(self, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        done = subprocess.CompletedProcess([name, *words], 0, "", "")
+        match name:
+            case "squeue":
+                jobs = (self.slurm.queue() or {}).items()
+                lines = (
+                    f"{key}|{job.status.state}|{job.status.node}|{job.status.reason}|{job.name}" for key, job in jobs
+                )
+                done.stdout = "".join(f"{line}\n" for line in lines)
+            case "scontrol" if words[-1] in self.slurm.jobs:
+                job = self.slurm.status(words[-1])
+                done.stdout = (
+                    f"JobId={words[-1]} JobName={job.name} UserId=me({job.user}) JobState={job.state} "
+                    f"Reason={job.reason} ExitCode={job.exit_code} NodeList={job.node} WorkDir=/\n"
+                )
+            case "scontrol":
+                done.returncode, done.stderr = 1, "slurm_load_jobs error: Invalid job id specified\n"
+            case "scancel" if "--signal=USR1" in words:
+                self.slurm.ask_to_leave(words[-1])
+            case "scancel":
+                self.slurm.cancel(*words)
+        return done
+
+    def _odd(self, done: "subprocess.CompletedProcess[str]") -> "subprocess.CompletedProcess[str]":
+        number, chance = self.chance.randrange(11), self.chance
+        notice = chance.choice(
+            ["NOTE: 3 nodes down", "CLUSTER: x", "a|b|c|d|e", "41|PENDING||Priority|Pr\ufffdfung", "\x85|", "77"]
+        )
+        state = next((word for word in GOES_ON[:4] if word in done.stdout), None)
+        if number == 0:
+            raise OSError(chance.choice(list(errno.errorcode)), "odd")
+        if number == 1:
+            raise subprocess.TimeoutExpired(done.args, 30)
+        if number == 2:
+            raise UnicodeDecodeError("utf-8", b"\xfc", 0, 1, "invalid start byte")
+        if number == 3:
+            done.returncode, done.stderr = chance.randrange(1, 256), notice
+        elif number == 4:
+            done.stdout = done.stdout[: chance.randrange(len(done.stdout) + 1)]
+        elif number == 5:
+            done.stdout = f"{notice}\n{done.stdout}{notice}\n"
+        elif number == 6 and state is not None:
+            done.stdout = done.stdout.replace(state, chance.choice(GOES_ON))
+        elif number == 7:
+            done.stdout = done.stdout.replace("kdgat-", chance.choice(["KDGAT-", "k\ufffd", "other-"]))
+        elif number == 8:
+            done.stdout = done.stdout.replace("|", chance.choice([" ", "", "||"])).replace("=", ": ")
+        elif number == 9:
+            done.returncode, done.stdout, done.stderr = 1, "", "slurm_load_jobs error: Invalid job id specified"
+        else:
+            done.stdout = ""
+        return done

@@ -36,6 +36,16 @@ def test_end_time_comes_from_the_environment_first(squeue):
     assert find_end_time({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1700000000"}) == (1.7e9, "SLURM_JOB_END_TIME")
 
 
+@pytest.mark.parametrize("behind_s", [-600.0, 600.0])
+def test_a_node_whose_clock_is_behind_has_less_time(behind_s):
+    now = time.time()
+    job = {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(now + 3600.0), "SLURM_TASK_PID": str(os.getpid())}
+    found = Deadline.from_environment(environment={**job, "SLURM_JOB_START_TIME": str(now + behind_s)})
+    without = Deadline.from_environment(environment=job)
+    assert (without.remaining_s - found.remaining_s >= 600.0) == (behind_s > 0)
+    assert found.remaining_s <= without.remaining_s
+
+
 def test_end_time_comes_from_squeue_for_this_job(squeue):
     squeue('[ "$*" = "-h -j 7 -o %e" ] && echo 2026-03-01T12:30:00')
     expected = datetime(2026, 3, 1, 12, 30).timestamp()
