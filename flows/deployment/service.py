@@ -19,7 +19,7 @@ import psutil
 from flows.deployment.installation import HOME_VARIABLE
 from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.log_tail import trim
-from kdgat.base import wait_until, write_json_atomically
+from kdgat.base import refuse_newer, wait_until, write_json_atomically
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 STOP_TIMEOUT_S: Final = 30.0
@@ -79,11 +79,12 @@ def trim_logs() -> None:
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if it is not there, or damaged."""
+    """Read a JSON object; empty if it is not there, or damaged. UserError for that of a newer kdgat."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return {}
+    refuse_newer(found, path)
     return found if isinstance(found, dict) else {}
 
 

@@ -9,9 +9,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, read_kept, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import own, require_free
@@ -152,16 +152,13 @@ class OutputDirectory(Exclusive):
     def read_index(self) -> RunIndex:
         """Read `run.json`; RunError if there is none or it is damaged."""
         try:
-            return RunIndex.model_validate_json(self.index_path.read_bytes())
+            content = self.index_path.read_bytes()
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} is not the output of a training run: {self.index_path.name} is missing; "
                 "give the directory that was --out of `kdgat train`"
             ) from None
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            text = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
-            raise RunError(f"{self.index_path} is damaged: {text}; run the training command again") from error
+        return read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
 
     def write_index(self, index: RunIndex) -> None:
         """Write `run.json` atomically."""

@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base import Config, write_bytes_atomically
+from kdgat.base import Config, read_kept, write_bytes_atomically
 
 COSTS_FILE: Final = "costs.json"
 
@@ -42,4 +42,6 @@ class Costs(Config):
     @staticmethod
     def read(path: Path) -> Costs:
         """Read what `write` wrote."""
-        return Costs.model_validate_json(path.read_bytes())
+        return read_kept(
+            Costs, path.read_bytes(), path, "remove the folder of the stage that wrote it, and train again"
+        )

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, read_kept, write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import config_hash, content_hash
@@ -52,10 +52,8 @@ class NightlyDirectory(Exclusive):
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
         found = {}
         for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
-            try:
-                found[path.parent] = NightlyRecord.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                raise UserError(f"{path} is damaged ({error}): remove {path.parent}, a night trains again") from error
+            advice = f"remove {path.parent}, a night trains again"
+            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice, extra="allow")
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, read_kept, sha256_of_file, write_bytes_atomically
 from kdgat.can.config import DataConfig
 from kdgat.canbus import ReadLimits, RecordingError, read_recording
 from kdgat.canbus.catalog import DatasetError, entry_or_default, find_entry, matches_hold_out, walk_recordings
@@ -85,14 +85,11 @@ class NightlyLedger(BaseModel):
     def read(cls, path: Path) -> "NightlyLedger":
         """Read the ledger; an empty one before the first night."""
         try:
-            return cls.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        except ValidationError as error:
-            raise UserError(
-                f"{path} is damaged ({error.errors(include_url=False)[0]['msg']}): remove it, and the next night takes "
-                "all recordings for new"
-            ) from error
+        advice = "remove it, and the next night takes all recordings for new"
+        return read_kept(cls, content, path, advice, extra="allow")
 
     def write(self, path: Path) -> None:
         """Write the ledger atomically."""
