@@ -6,7 +6,7 @@ who does not know them ignores. What an older kdgat would misread, as another va
 
 from collections.abc import Callable, Mapping
 from numbers import Real
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
@@ -46,9 +46,10 @@ def read_kept(
     error: MakeError = UserError,
     *,
     key: str = SCHEMA_KEY,
-    extra: Literal["ignore", "allow"] = "ignore",
 ) -> T:
     """Return what a file has, as a model of pydantic.
+
+    Keys that are not known are ignored; a model with `extra="allow"`, of a file that is written again, keeps them.
 
     Args:
         kind: the model, or what reads one of several; the default of its field `key` is the schema that is known.
@@ -57,7 +58,6 @@ def read_kept(
         advice: what to do about a damaged file.
         error: takes the sentence.
         key: of the schema.
-        extra: "allow" for a file that is written again: keys that are not known here are written again, too.
 
     Raises:
         Exception: `error`, for a file that is damaged, or of another version.
@@ -68,9 +68,10 @@ def read_kept(
         raise error(f"{place} is damaged ({problem}): {advice}") from problem
     field = getattr(kind, "model_fields", {}).get(key)
     refuse_newer(content, place, error, known=field.default if field is not None else 1, key=key)
+    keeps = getattr(kind, "model_config", {}).get("extra") == "allow"
     adapter: TypeAdapter[Any] = kind if isinstance(kind, TypeAdapter) else TypeAdapter(kind)
     try:
-        found: T = adapter.validate_python(content, extra=extra, context=KEPT)
+        found: T = adapter.validate_python(content, extra=None if keeps else "ignore", context=KEPT)
     except ValidationError as problem:
         what = f"{place} is not what this kdgat writes ({describe_validation_error(problem)})"
         # Of a whole file nobody knows whether it is damaged.

@@ -72,7 +72,7 @@ class Registry:
             f"put a copy of it back. Without one, move it away: the next command that writes finds the models below "
             f"{self.models_path} again, but which of them is in service must be said by `kdgat model promote`"
         )
-        return read_kept(RegistryIndex, content, self.index_path, advice, RegistryError, extra="allow")
+        return read_kept(RegistryIndex, content, self.index_path, advice, RegistryError)
 
     def model_path(self, model_id: str) -> Path:
         """Return the directory of a model."""
@@ -292,7 +292,7 @@ class Registry:
 
 def read_entry(path: Path) -> ModelEntry:
     """Read the `entry.json` of a model; RegistryError if it is damaged, or of another version."""
-    return read_kept(ModelEntry, path.read_bytes(), path, "put a copy of it back", RegistryError, extra="allow")
+    return read_kept(ModelEntry, path.read_bytes(), path, "put a copy of it back", RegistryError)
 
 
 def _entry(index: RegistryIndex, model_id: str, path: Path) -> ModelEntry:

@@ -22,7 +22,7 @@ NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night 
 class NightlyRecord(BaseModel):
     """The content of `night.json` in a run directory: what the run was made for, and how far its night came."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     created: str
     recordings: str  # hash of what it trains and tests on
@@ -53,7 +53,7 @@ class NightlyDirectory(Exclusive):
         found = {}
         for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
             advice = f"remove {path.parent}, a night trains again"
-            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice, extra="allow")
+            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:

@@ -25,7 +25,7 @@ NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, 
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class Signature(_Record):
@@ -72,7 +72,7 @@ class KnownFile(_Record):
 class NightlyLedger(BaseModel):
     """The content of `nightly.json`: what is known of files, and which recordings the last completed night knew."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="allow")
 
     schema_version: int = 1
     inbox: dict[str, KnownFile] = {}  # path below the inbox -> file
@@ -89,7 +89,7 @@ class NightlyLedger(BaseModel):
         except FileNotFoundError:
             return cls()
         advice = "remove it, and the next night takes all recordings for new"
-        return read_kept(cls, content, path, advice, extra="allow")
+        return read_kept(cls, content, path, advice)
 
     def write(self, path: Path) -> None:
         """Write the ledger atomically."""
