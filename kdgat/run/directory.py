@@ -1,9 +1,12 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
+import os
+import pwd
 import re
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -17,6 +20,7 @@ from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyE
 from kdgat.stage.owner import own, require_free
 
 SCHEMA_VERSION = 1
+SLURM: Final = "slurm"
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
 
@@ -100,6 +104,7 @@ class Exclusive(ABC):
 
     lock_path: Path
     owner_path: Path
+    record_path: Path  # written by who works in it
 
     @abstractmethod
     def busy(self, text: str) -> ValueError:
@@ -108,6 +113,7 @@ class Exclusive(ABC):
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Make the directory and be the only one in it; the error of `busy` where another process is."""
+        self._require_own()
         self.lock_path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -118,10 +124,29 @@ class Exclusive(ABC):
 
     def require_free(self) -> None:
         """Raise the same error before anything is started; make and change nothing."""
+        self._require_own()
         try:
             require_free(self.lock_path, self.owner_path)
         except StageBusyError as error:
             raise self.busy(str(error)) from error
+
+    def _require_own(self) -> None:
+        """Leave the work of another user to its user: their jobs are not seen by others, and would be made again."""
+        folder = self.record_path.parent
+        try:
+            owner = self.record_path.stat().st_uid
+            with tempfile.TemporaryFile(dir=folder) as probe:  # filesystems that map users map this one, too
+                user = os.fstat(probe.fileno()).st_uid
+        except OSError:  # none yet; or nothing can be written there, as whoever writes next is told
+            return
+        if owner != user and (user != 0 or (folder / SLURM).is_dir()):  # root goes on with what has no jobs
+            name = str(owner)
+            with suppress(KeyError):
+                name = pwd.getpwuid(owner).pw_name
+            raise self.busy(
+                f"{folder} is of user {name}, who alone goes on with it, as jobs and files in it are theirs: ask them, "
+                "copy it while nothing of it runs"
+            )
 
 
 class OutputDirectory(Exclusive):
@@ -138,14 +163,14 @@ class OutputDirectory(Exclusive):
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.index_path = self.path / "run.json"
+        self.index_path = self.record_path = self.path / "run.json"
         self.stages_path = self.path / "stages"
         self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
         self.lock_path = self.path / "run.lock"
         self.owner_path = self.path / "run-owner.json"
-        self.slurm_path = self.path / "slurm"  # what jobs print
+        self.slurm_path = self.path / SLURM  # what jobs print
         self.prefect_database_path = self.path / "prefect" / "prefect.db"  # as it was when it was last copied here
         self.prefect_log_path = self.path / "prefect" / "server.log"
 

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import pwd
 import socket
 import threading
 from multiprocessing.synchronize import Event
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
+from kdgat.run.directory import RunIndex
 
 
 def hold(path: Path, held: Event, release: Event) -> None:
@@ -78,6 +80,24 @@ def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path
     (tmp_path / "run.lock").mkdir()  # permissions do not stop root
     with pytest.raises(RunError, match=r"cannot be written to.*another --out"), OutputDirectory(tmp_path).lock():
         pass
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("name", ["nobody", "54321"])
+def test_a_run_of_another_user_is_left_to_them(tmp_path: Path, name: str) -> None:
+    output = OutputDirectory(tmp_path)
+    output.write_index(RunIndex(family="can", config={}, stages=[]))
+    output.slurm_path.mkdir()
+    output.require_free()
+    os.chown(output.index_path, pwd.getpwnam(name).pw_uid if name == "nobody" else int(name), -1)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RunError, match=rf"is of user {name}, who alone goes on with it.*another --out"):
+        output.require_free()
+    with pytest.raises(RunError, match=f"is of user {name}"), output.lock():
+        pass
+    assert sorted(tmp_path.iterdir()) == before
+    output.slurm_path.rmdir()
+    output.require_free()  # root in a container goes on with what has no jobs
 
 
 @pytest.mark.parametrize(
