@@ -1,5 +1,6 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
+import json
 import os
 import pwd
 import re
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, read_kept, write_bytes_atomically
+from kdgat.base import UserError, read_kept, refuse_newer, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import own, require_free
@@ -113,7 +114,7 @@ class Exclusive(ABC):
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Make the directory and be the only one in it; the error of `busy` where another process is."""
-        self._require_own()
+        self._require_allowed()
         self.lock_path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -124,15 +125,17 @@ class Exclusive(ABC):
 
     def require_free(self) -> None:
         """Raise the same error before anything is started; make and change nothing."""
-        self._require_own()
+        self._require_allowed()
         try:
             require_free(self.lock_path, self.owner_path)
         except StageBusyError as error:
             raise self.busy(str(error)) from error
 
-    def _require_own(self) -> None:
-        """Leave the work of another user to its user: their jobs are not seen by others, and would be made again."""
+    def _require_allowed(self) -> None:
+        """Leave the work of a newer kdgat, and of another user, whose jobs are not seen and would be made again."""
         folder = self.record_path.parent
+        with suppress(OSError, json.JSONDecodeError, UnicodeDecodeError):  # it is made anew
+            refuse_newer(json.loads(self.record_path.read_bytes()), self.record_path, self.busy)
         try:
             owner = self.record_path.stat().st_uid
             with tempfile.TemporaryFile(dir=folder) as probe:  # filesystems that map users map this one, too

@@ -82,6 +82,19 @@ def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path
         pass
 
 
+def test_a_run_of_a_newer_kdgat_is_left_alone(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    output.index_path.write_text('{"schema_version": 2}')
+    for refused in (output.require_free, lambda: output.lock().__enter__()):
+        with pytest.raises(
+            RunError, match=r"run\.json was written by a newer kdgat .*: update kdgat; or choose another"
+        ):
+            refused()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    output.index_path.write_text("{")
+    output.require_free()  # what is damaged is made anew
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
 @pytest.mark.parametrize("name", ["nobody", "54321"])
 def test_a_run_of_another_user_is_left_to_them(tmp_path: Path, name: str) -> None:
