@@ -85,6 +85,9 @@ def up(log: Log) -> Installation:
         except BaseException:
             log("what was started by this command is ended again")
             raise
+        # What ran already may have been noted by an earlier version, which names no machine.
+        for service in (Service(here.home, name) for name in NOTES[:2]):
+            write_json_atomically(service.note_path, {**service.note(), **this_machine()})
         started.pop_all()  # it stays
     if warning := warn_of_database(here.database) or here.describe_moved_database():
         log(warning)
