@@ -19,7 +19,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kdgat.base import UserError, refuse_newer, write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.cluster import AttemptLedger, Slurm
 from kdgat.cluster.scheduler import jobs_named
 from kdgat.cluster.script import watcher_name

@@ -20,7 +20,8 @@ import psutil
 from flows.deployment.installation import HOME_VARIABLE
 from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.log_tail import trim
-from kdgat.base import refuse_newer, wait_until, write_json_atomically
+from kdgat.base import wait_until, write_json_atomically
+from kdgat.base.kept import refuse_newer
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 NOTES: Final = ("server", "worker", "update")  # what may name the machine; the last one where systemd keeps the others

@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from kdgat.base.files import to_json as to_json
     from kdgat.base.files import write_bytes_atomically as write_bytes_atomically
     from kdgat.base.files import write_json_atomically as write_json_atomically
-    from kdgat.base.kept import read_kept as read_kept
-    from kdgat.base.kept import refuse_newer as refuse_newer
     from kdgat.base.place import check_file as check_file
     from kdgat.base.place import check_folder as check_folder
     from kdgat.base.polling import wait_until as wait_until
@@ -38,8 +36,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "check_folder": "place",
         "describe_bytes": "text",
         "num_usable_cores": "cores",
-        "read_kept": "kept",
-        "refuse_newer": "kept",
         "sha256_of_file": "files",
         "sync_to_disk": "files",
         "to_json": "files",

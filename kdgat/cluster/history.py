@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import read_kept
 from kdgat.base.files import append_snapshot
+from kdgat.base.kept import read_kept
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources

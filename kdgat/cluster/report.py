@@ -10,8 +10,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base import refuse_newer, write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.base.configuration import KEPT
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import Outcome, RunDirectory, RunDirectoryError
 
 ALIVE: Final = "alive-{}"  # empty from the end of the prologue on, then the node's name; touched while the job lives

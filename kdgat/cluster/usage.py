@@ -18,8 +18,9 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, read_kept
+from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
+from kdgat.base.kept import read_kept
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime

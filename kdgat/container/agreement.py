@@ -19,7 +19,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, read_kept, sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.container import ImageError, probe
 from kdgat.container.apptainer import command_environment, find_apptainer
 from kdgat.container.checkout import Checkout

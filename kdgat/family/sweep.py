@@ -21,8 +21,9 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, read_kept, write_bytes_atomically, write_json_atomically
+from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
 from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.kept import read_kept
 from kdgat.cluster import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
 from kdgat.family.summary import SWEEP_FILE, TRIALS, trial_name

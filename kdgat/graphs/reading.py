@@ -13,7 +13,8 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base import UserError, refuse_newer
+from kdgat.base import UserError
+from kdgat.base.kept import refuse_newer
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
 from kdgat.graphs.packing import Packing

@@ -15,8 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import UserError, read_kept, sha256_of_file, sync_to_disk, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files
+from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,
     Metrics,

@@ -15,8 +15,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, read_kept, refuse_newer, write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import own, require_free
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
 
-from kdgat.base import refuse_newer
+from kdgat.base.kept import refuse_newer
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
 from kdgat.run.measure import Measure
 from kdgat.run.results import Versioned

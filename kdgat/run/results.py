@@ -9,7 +9,8 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
 
-from kdgat.base import Config, read_kept, write_bytes_atomically
+from kdgat.base import Config, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.run.directory import RunError
 from kdgat.run.measure import Measure
 from kdgat.stage.provenance import git_state

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kdgat.base import UserError, read_kept, refuse_newer, to_json, write_bytes_atomically
+from kdgat.base import UserError, to_json, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files, write_snapshot
+from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own

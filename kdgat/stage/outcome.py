@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from kdgat.base import read_kept
+from kdgat.base.kept import read_kept
 from kdgat.stage.errors import RunDirectoryError
 
 EXIT_FINISHED = 0

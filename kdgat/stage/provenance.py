@@ -14,8 +14,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import refuse_newer, to_json
+from kdgat.base import to_json
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import refuse_newer
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.spec import StageSpec
 

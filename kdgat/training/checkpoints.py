@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from kdgat.base import UserError, refuse_newer, sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory
 
 logger = logging.getLogger(__name__)

@@ -23,8 +23,9 @@ from typing import Any, Final
 
 from lightning.pytorch.loggers import Logger
 
-from kdgat.base import refuse_newer, to_json
+from kdgat.base import to_json
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory
 from kdgat.training.logger_services import ENVIRONMENT, SERVICES, End, Place
 from kdgat.training.random_state import capture_random_state, restore_random_state

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
-from kdgat.base import UserError, refuse_newer, write_bytes_atomically, write_json_atomically
+from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory, StageInputError
 
 if TYPE_CHECKING:

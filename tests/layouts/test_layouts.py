@@ -38,7 +38,6 @@ from kdgat.training.batch_search import read_decision
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.weights import read_description
 from tests.layouts import FOLDER
-from tests.registry.test_registry import add
 
 LAYOUTS = sorted(path.name for path in FOLDER.iterdir())
 LINE = "out/stages/line-small-seed0-7b4c0aab"
@@ -99,6 +98,12 @@ KINDS = (
     Kind("others/rates.json", lambda path: read_rates(path).byte_s),
     Kind("others/detector.json", lambda path: _parameters(path, path.read_text()).name, key="format_version"),
 )
+
+
+def add(registry: Registry) -> None:
+    registry.add({"run.json": b"{}"}, family="can", dataset="cars", content="cd" * 32)
+
+
 each_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.path.rpartition("/")[2])
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 

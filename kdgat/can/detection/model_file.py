@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kdgat.base import Config, UserError, read_kept, write_bytes_atomically
+from kdgat.base import Config, UserError, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.models.runtime import Network

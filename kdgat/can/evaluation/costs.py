@@ -10,7 +10,8 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base import Config, read_kept, write_bytes_atomically
+from kdgat.base import Config, write_bytes_atomically
+from kdgat.base.kept import read_kept
 
 COSTS_FILE: Final = "costs.json"
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kdgat.base import Config, UserError, read_kept, validate_config
+from kdgat.base import Config, UserError, validate_config
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig

@@ -11,7 +11,8 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base import Config, read_kept, validate_config, write_bytes_atomically
+from kdgat.base import Config, validate_config, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import near_copy
 from kdgat.can.evaluation.other_recordings import find_tests, score_files

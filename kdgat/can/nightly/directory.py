@@ -8,7 +8,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, read_kept, write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import config_hash, content_hash

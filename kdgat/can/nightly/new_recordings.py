@@ -12,7 +12,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, read_kept, sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.config import DataConfig
 from kdgat.canbus import ReadLimits, RecordingError, read_recording
 from kdgat.canbus.catalog import DatasetError, entry_or_default, find_entry, matches_hold_out, walk_recordings

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.base import UserError, refuse_newer, write_json_atomically
+from kdgat.base import UserError, write_json_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
 
 DESCRIPTION = "teacher.json"

@@ -21,8 +21,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base import UserError, refuse_newer, sync_to_disk
+from kdgat.base import UserError, sync_to_disk
 from kdgat.base.files import replacing, temporary_path
+from kdgat.base.kept import refuse_newer
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,

@@ -13,7 +13,8 @@ from typing import Final
 import numpy as np
 from pydantic import Field
 
-from kdgat.base import Config, UserError, read_kept, write_json_atomically
+from kdgat.base import Config, UserError, write_json_atomically
+from kdgat.base.kept import read_kept
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import Counts, count_size
 from kdgat.lap.names import PREPARE
