@@ -32,6 +32,7 @@ from flows.deployment.installation import (
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import (
     NOTES,
+    UNKNOWN,
     Service,
     end,
     home_of_server,
@@ -159,7 +160,7 @@ def status(log: Log) -> bool:
         return False
     log(f"home     {here.home}")
     if host := other_machine(here.home):
-        log(f"it runs on {host}, as it was noted there, which this machine cannot see: ask on {host}")
+        log(f"it runs on another machine, of which nothing is seen here; as its notes have it, on {host}: ask there")
         return False
     # Another installation's server may answer there, one that asks for no string.
     home = home_of_server(here.port)
@@ -220,13 +221,14 @@ def _require_here(here: Installation, what: str, command: str) -> None:
     """Refuse to work on an installation that another machine runs, of which nothing can be seen from here."""
     while host := other_machine(here.home):
         if os.environ.get(TAKE_OVER_VARIABLE) != host:
+            where = "the machine that an earlier version did not note" if host == UNKNOWN else host
             raise UserError(
-                f"{what}: {here.home} is shared, and what belongs to it runs on {host}. Give `{command}` there, or "
-                f"`make undeploy` there before `make deploy` here. If {host} is gone, or nothing of it runs there any "
+                f"{what}: {here.home} is shared, and what belongs to it runs on {where}. Give `{command}` there, or "
+                f"`make undeploy` there before `make deploy` here. If {where} is gone, or nothing of it runs there any "
                 f"more, {TAKE_OVER_VARIABLE}={host} make deploy starts it here"
             )
         for service in (Service(here.home, name) for name in NOTES):
-            if service.note().get("host") == host:
+            if service.note().get("host", UNKNOWN) == host:
                 service.forget()
 
 

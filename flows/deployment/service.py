@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from flows.deployment.installation import HOME_VARIABLE
+from flows.deployment.installation import HOME_VARIABLE, NETWORK_FILESYSTEMS, filesystem_of
 from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.log_tail import trim
 from kdgat.base import wait_until, write_json_atomically
@@ -25,6 +25,7 @@ from kdgat.base.kept import refuse_newer
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 NOTES: Final = ("server", "worker", "update")  # what may name the machine; the last one where systemd keeps the others
+UNKNOWN: Final = "unknown"
 BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 STOP_TIMEOUT_S: Final = 30.0
 URL_VARIABLE: Final = "PREFECT_API_URL"
@@ -77,13 +78,16 @@ def this_machine() -> dict[str, str]:
     return {"host": socket.gethostname(), "boot_id": BOOT_ID.read_text().strip() if BOOT_ID.is_file() else ""}
 
 
-def other_machine(home: Path) -> str:
+def other_machine(home: Path, network: frozenset[str] = NETWORK_FILESYSTEMS) -> str:
     """Return the name of the machine on which an installation runs, as its notes say, if it is not this one.
 
-    Homes are shared, processes are not: what runs there is not seen here. Notes of earlier versions name no machine.
+    Homes are shared, processes are not: what runs there is not seen here. Notes of earlier versions name no machine:
+    that is this one, unless others may see the home, too.
     """
     services = [Service(home, name) for name in NOTES]
-    others = {str(service.note().get("host", "")) for service in services} - {"", socket.gethostname()}
+    unnamed = UNKNOWN if filesystem_of(home) in network else socket.gethostname()
+    others = {str(note.get("host", unnamed)) for service in services if (note := service.note())}
+    others.discard(socket.gethostname())
     # One that is seen is here, whatever this machine was called when it began.
     return "" if not others or any(service.process() for service in services) else min(others)
 

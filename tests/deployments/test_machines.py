@@ -53,7 +53,7 @@ def test_what_runs_on_another_machine_is_left_alone_and_its_name_is_said(
 def test_status_says_where_it_runs(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     noted(home, host="login1", boot_id="a")
     assert main(["status"]) == EXIT_NOT_RUNNING
-    assert "it runs on login1" in capsys.readouterr().out
+    assert "on login1: ask there" in capsys.readouterr().out
 
 
 def test_this_machine_started_again_is_no_other_one(home: Path) -> None:
@@ -62,9 +62,11 @@ def test_this_machine_started_again_is_no_other_one(home: Path) -> None:
     assert main(["down"]) == 0
 
 
-def test_a_note_of_an_earlier_version_names_no_machine(home: Path) -> None:
+def test_a_note_of_an_earlier_version_is_of_this_machine_unless_others_see_it_too(home: Path) -> None:
+    """No test has a network filesystem: that of the home stands for one."""
     noted(home)
     assert other_machine(home) == ""
+    assert other_machine(home, frozenset({filesystem_of(home)})) == "unknown"
 
 
 def test_what_is_seen_runs_here_whatever_this_machine_was_called(home: Path) -> None:
