@@ -64,6 +64,7 @@ VARIABLES: Final = {
     "KDGAT_SERVER_START_TIMEOUT_S": "Seconds to wait for the embedded Prefect server (180).",
     "KDGAT_SITE": "`make deploy`: where stages run unless a run names another site (`local`).",
     "KDGAT_SITES": "Folder with your site files. It is searched first.",
+    "KDGAT_TAKE_OVER": "`make deploy`: name of a machine that is gone, whose installation this one takes over.",
     "KDGAT_TIMEZONE": "`make deploy`: time zone of the nightly schedule.",
 }
 INTERNAL_VARIABLES: Final = {

@@ -14,12 +14,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from kdgat.base import write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.cluster import AttemptLedger, Slurm
 from kdgat.cluster.ending import Because
 from kdgat.cluster.scheduler import cancel_jobs, jobs_named
@@ -49,11 +50,13 @@ class WatcherState:
 
     @staticmethod
     def read(path: Path) -> "WatcherState":
-        """Read it; a file that is not there, or damaged, says nothing."""
+        """Read it; a file that is not there, or damaged, says nothing. UserError for that of a newer kdgat."""
         try:
-            return WatcherState(**json.loads(path.read_bytes()))
+            content = dict(json.loads(path.read_bytes()))
         except (OSError, ValueError, TypeError):
             return WatcherState()
+        refuse_newer(content, path)
+        return WatcherState(**{one.name: content[one.name] for one in fields(WatcherState) if one.name in content})
 
     def write(self, path: Path) -> bool:
         """Keep it for the next one; tell whether that was possible."""
@@ -213,7 +216,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
-    return Watcher(OutputDirectory(given.out), os.environ["SLURM_JOB_ID"], Slurm()).run(given.command)
+    try:
+        watcher = Watcher(OutputDirectory(given.out), os.environ["SLURM_JOB_ID"], Slurm())
+    except UserError as error:  # its state is of a newer kdgat, whose jobs go on
+        print(f"error: {error}", flush=True)
+        return 1
+    return watcher.run(given.command)
 
 
 if __name__ == "__main__":

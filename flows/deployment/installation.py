@@ -3,9 +3,12 @@
 `installation.env` in the installation's home is what shells, systemd units and `deployments/prefect.yaml` read.
 """
 
+import contextlib
+import hashlib
 import os
 import secrets
 import shlex
+import stat
 import sys
 import zoneinfo
 from collections.abc import Mapping
@@ -40,6 +43,8 @@ NETWORK_FILESYSTEMS: Final = frozenset(
         *("panfs", "wekafs", "glusterfs", "fuse.glusterfs", "fuse.sshfs", "afs"),
     )
 )
+LOCAL: Final = Path("/var/tmp")  # on a disk of each machine, and kept when it starts again
+DATABASE: Final = "prefect.db"
 _HEADER: Final = """\
 # Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
 # For a shell: set -a; . {path}; set +a
@@ -59,7 +64,7 @@ class Installation(Config):
     registry: _Folder = Field(default_factory=lambda known: known["home"] / "registry", alias="KDGAT_REGISTRY")
     inbox: _Folder = Field(default_factory=lambda known: known["home"] / "inbox", alias="KDGAT_INBOX")
     database: str = Field(
-        default_factory=lambda known: f"sqlite+aiosqlite:///{known['home'] / 'prefect' / 'prefect.db'}",
+        default_factory=lambda known: f"sqlite+aiosqlite:///{default_database(known['home'])}",
         alias=DATABASE_VARIABLE,
     )
     site: str = Field("local", alias="KDGAT_SITE")
@@ -156,16 +161,57 @@ class Installation(Config):
         self.make_home()
         for path in (self.home / "prefect", self.outputs, *inboxes):
             path.mkdir(parents=True, exist_ok=True)
+        if self.has_moved_database:
+            make_private_folder(own_folder(self.home).parent)
+            make_private_folder(own_folder(self.home))
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in self.environment().items()]
         content = _HEADER.format(path=shlex.quote(str(self.path))) + "".join(lines)
         if not self.path.is_file() or self.path.read_text(encoding="utf-8") != content:
             write_bytes_atomically(self.path, content.encode(), mode=0o600)
         self.path.chmod(0o600)
 
+    @property
+    def has_moved_database(self) -> bool:
+        """Tell whether the database lies on a disk of this machine because the home is on a network filesystem."""
+        return self.database.endswith(f"//{own_folder(self.home) / DATABASE}")
+
+    def describe_moved_database(self) -> str:
+        """Say where the database is if it is not in the home; else empty."""
+        if not self.has_moved_database:
+            return ""
+        return (
+            f"note: {self.home} lies on a network filesystem ({filesystem_of(self.home)}), on which SQLite may be "
+            f"damaged: the database is {own_folder(self.home) / DATABASE}, on a disk of this machine. Another machine "
+            f"would begin with an empty one; {DATABASE_VARIABLE} names another file, or PostgreSQL"
+        )
+
     def make_home(self) -> None:
         """Make the home, for its owner alone; one that is there stays as it is."""
         self.home.parent.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
+
+
+def default_database(home: Path, network: frozenset[str] = NETWORK_FILESYSTEMS) -> Path:
+    """Return where the database of an installation lies if nobody says it: in its home, if that is on a disk."""
+    is_elsewhere = filesystem_of(home) in network and filesystem_of(LOCAL) not in network
+    return own_folder(home) / DATABASE if is_elsewhere else home / "prefect" / DATABASE
+
+
+def own_folder(home: Path) -> Path:
+    """Return the folder for what an installation keeps on a disk of the machine, below one of the user."""
+    return LOCAL / f"kdgat-{os.getuid()}" / hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
+
+
+def make_private_folder(path: Path) -> None:
+    """Make a folder for its owner alone, at a place where everybody may make one; UserError if somebody else has."""
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UserError(
+            f"{path} is not a folder for you alone: somebody else has made it, or opened it. Name another place for "
+            f"the database, {DATABASE_VARIABLE}=sqlite+aiosqlite:////DISK/prefect.db"
+        )
 
 
 def find_prefect_file(checkout: Path) -> Path:

@@ -30,15 +30,26 @@ from flows.deployment.installation import (
     without_passwords,
 )
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
-from flows.deployment.service import Service, end, home_of_server, is_alive, servers_text
+from flows.deployment.service import (
+    NOTES,
+    UNKNOWN,
+    Service,
+    end,
+    home_of_server,
+    is_alive,
+    other_machine,
+    servers_text,
+    this_machine,
+)
 from flows.embedded.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.embedded.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from flows.log_tail import last_lines
-from kdgat.base import UserError, wait_until
+from kdgat.base import UserError, wait_until, write_json_atomically
 from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
 
+TAKE_OVER_VARIABLE: Final = "KDGAT_TAKE_OVER"  # names the machine whose programs are over
 PORTS_TRIED: Final = 100
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
 FOREIGN: Final = (
@@ -57,12 +68,13 @@ def up(log: Log) -> Installation:
 
     Raises:
         UserError: if an installed package breaks the server, or its schedules.
-        UserError: naming what is in the way, with the last lines of the log concerned.
+        UserError: naming what is in the way, with the last lines of the log concerned, or the machine on which it runs.
         StageBusyError: if another command works on this installation.
     """
     require_compatible()
     here = Installation.find()
     here.make_home()
+    _require_here(here, "nothing was started", "make deploy")
     with _alone(here), signals_as_exit(), contextlib.ExitStack() as started:
         here = _with_free_port(here)
         _refuse_changes(here)
@@ -74,8 +86,11 @@ def up(log: Log) -> Installation:
         except BaseException:
             log("what was started by this command is ended again")
             raise
+        # What ran already may have been noted by an earlier version, which names no machine.
+        for service in (Service(here.home, name) for name in NOTES[:2]):
+            write_json_atomically(service.note_path, {**service.note(), **this_machine()})
         started.pop_all()  # it stays
-    if warning := warn_of_database(here.database):
+    if warning := warn_of_database(here.database) or here.describe_moved_database():
         log(warning)
     if not here.auth:
         log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
@@ -90,10 +105,12 @@ def update(log: Log) -> None:
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
+    _require_here(here, "nothing was updated", "python -m flows.deployment update")
     if not answers(here.url, here.auth_string, PATIENT_ANSWER_S):
         raise UserError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
         _prepare(here)
+        write_json_atomically(Service(here.home, "update").note_path, this_machine())
         _fill_server(here, log)
     if here.auth and answers(here.url):
         log("note: the server that runs asks for no string, it was started before there was one: start it again")
@@ -110,6 +127,7 @@ def down(log: Log) -> None:
     elsewhere = servers_text("{variable}={home} make undeploy")
     if not here.home.is_dir():
         raise UserError(f"nothing was ended: {_nothing_here(here)}{elsewhere}")
+    _require_here(here, "nothing was ended", "make undeploy")
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
         if HOME_VARIABLE not in os.environ and elsewhere and not (worker.note() or server.note()):
@@ -125,6 +143,7 @@ def down(log: Log) -> None:
             service.forget()
             if service is worker:
                 runs.stop_runs(here.home, log, DEPLOY)  # one may have begun while the others were waited for
+        Service(here.home, "update").forget()
     log(f"kept: database, registry and outputs, see {here.path}")
 
 
@@ -140,6 +159,9 @@ def status(log: Log) -> bool:
         log(f"nothing is deployed: {_nothing_here(here)}{servers_text('{variable}={home} make deployed')}")
         return False
     log(f"home     {here.home}")
+    if host := other_machine(here.home):
+        log(f"it runs on another machine, of which nothing is seen here; as its notes have it, on {host}: ask there")
+        return False
     # Another installation's server may answer there, one that asks for no string.
     home = home_of_server(here.port)
     is_ours = home is not None and home.resolve() == here.home.resolve()
@@ -193,6 +215,21 @@ def _nothing_here(here: Installation) -> str:
 
 def _not_set() -> str:
     return f"{HOME_VARIABLE} is not set"
+
+
+def _require_here(here: Installation, what: str, command: str) -> None:
+    """Refuse to work on an installation that another machine runs, of which nothing can be seen from here."""
+    while host := other_machine(here.home):
+        if os.environ.get(TAKE_OVER_VARIABLE) != host:
+            where = "the machine that an earlier version did not note" if host == UNKNOWN else host
+            raise UserError(
+                f"{what}: {here.home} is shared, and what belongs to it runs on {where}. Give `{command}` there, or "
+                f"`make undeploy` there before `make deploy` here. If {where} is gone, or nothing of it runs there any "
+                f"more, {TAKE_OVER_VARIABLE}={host} make deploy starts it here"
+            )
+        for service in (Service(here.home, name) for name in NOTES):
+            if service.note().get("host", UNKNOWN) == host:
+                service.forget()
 
 
 def _alone(here: Installation) -> contextlib.AbstractContextManager[Owner]:

@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -16,12 +17,16 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from flows.deployment.installation import HOME_VARIABLE
+from flows.deployment.installation import HOME_VARIABLE, NETWORK_FILESYSTEMS, filesystem_of
 from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.log_tail import trim
 from kdgat.base import wait_until, write_json_atomically
+from kdgat.base.kept import refuse_newer
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
+NOTES: Final = ("server", "worker", "update")  # what may name the machine; the last one where systemd keeps the others
+UNKNOWN: Final = "unknown"
+BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 STOP_TIMEOUT_S: Final = 30.0
 URL_VARIABLE: Final = "PREFECT_API_URL"
 PORT_VARIABLE: Final = "KDGAT_PORT"
@@ -49,8 +54,8 @@ class Service:
     def start(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path, **facts: object
     ) -> psutil.Process:
-        """Start it in a session of its own; `facts` are noted beside the command."""
-        write_json_atomically(self.note_path, {"command": list(command), **facts})
+        """Start it in a session of its own; `facts` are noted beside the command and this machine."""
+        write_json_atomically(self.note_path, {"command": list(command), **this_machine(), **facts})
         trim(self.log_path)
         with self.log_path.open("ab") as log:
             return psutil.Popen(
@@ -68,6 +73,25 @@ class Service:
         self.note_path.unlink(missing_ok=True)
 
 
+def this_machine() -> dict[str, str]:
+    """Return what notes say of the machine: its name, and what differs from one start of it to the next."""
+    return {"host": socket.gethostname(), "boot_id": BOOT_ID.read_text().strip() if BOOT_ID.is_file() else ""}
+
+
+def other_machine(home: Path, network: frozenset[str] = NETWORK_FILESYSTEMS) -> str:
+    """Return the name of the machine on which an installation runs, as its notes say, if it is not this one.
+
+    Homes are shared, processes are not: what runs there is not seen here. Notes of earlier versions name no machine:
+    that is this one, unless others may see the home, too.
+    """
+    services = [Service(home, name) for name in NOTES]
+    unnamed = UNKNOWN if filesystem_of(home) in network else socket.gethostname()
+    others = {str(note.get("host", unnamed)) for service in services if (note := service.note())}
+    others.discard(socket.gethostname())
+    # One that is seen is here, whatever this machine was called when it began.
+    return "" if not others or any(service.process() for service in services) else min(others)
+
+
 def trim_logs() -> None:
     """Shorten what the programs of this installation have printed; before each run, a step of `prefect.yaml`.
 
@@ -79,11 +103,12 @@ def trim_logs() -> None:
 
 
 def read_note(path: Path) -> dict[str, Any]:
-    """Read a JSON object; empty if it is not there, or damaged."""
+    """Read a JSON object; empty if it is not there, or damaged. UserError for that of a newer kdgat."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
         return {}
+    refuse_newer(found, path)
     return found if isinstance(found, dict) else {}
 
 

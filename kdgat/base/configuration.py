@@ -5,15 +5,16 @@ import types
 import typing
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from kdgat.base.errors import UserError
 
 MAX_SHOWN = 80  # characters of a wrong value
+KEPT: Final = {"kept": True}  # context of validation: a kdgat wrote it, a newer one maybe (`kdgat.base.kept`)
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -41,8 +42,8 @@ class Config(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _refuse_unknown_keys(cls, data: Any) -> Any:
-        if isinstance(data, Mapping):
+    def _refuse_unknown_keys(cls, data: Any, info: ValidationInfo) -> Any:
+        if isinstance(data, Mapping) and info.context is not KEPT:
             known = _keys_of(cls)
             for key in data:
                 if key not in known:

@@ -8,7 +8,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file, to_json, write_snapshot
+from kdgat.base.kept import SCHEMA_KEY, refuse_newer
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +32,7 @@ class KnownHashes:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._known = _read(path)
+        self._known, self._is_ours = _read(path)
 
     def find(self, file: Path) -> str | None:
         """Return the hash of a file that has not changed since it was noted."""
@@ -49,24 +51,30 @@ class KnownHashes:
         return found
 
     def write(self) -> None:
-        """Write the file, if there is anything to know."""
+        """Write the file, if there is anything to know, and no newer kdgat has written it."""
         content = {name: {"signature": one[0], "sha256": one[1]} for name, one in sorted(self._known.items())}
-        if content:
+        if content and self._is_ours:
             write_snapshot(self.path, to_json(content))
 
     def _name(self, file: Path) -> str:
         return os.path.relpath(file, self.path.parent)
 
 
-def _read(path: Path) -> dict[str, tuple[Signature, str]]:
+def _read(path: Path) -> tuple[dict[str, tuple[Signature, str]], bool]:
+    """Return what is known, and whether the file may be written anew."""
     try:
         content = json.loads(path.read_bytes())
-        return {name: (tuple(one["signature"]), str(one["sha256"])) for name, one in content.items()}
+        refuse_newer(content, path)
+        files = {name: one for name, one in content.items() if name != SCHEMA_KEY}
+        return {name: (tuple(one["signature"]), str(one["sha256"])) for name, one in files.items()}, True
     except FileNotFoundError:
-        return {}
+        return {}, True
+    except UserError as error:
+        logger.warning("%s; files are hashed again", error)
+        return {}, False
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("%s cannot be read, files are hashed again: %s", path, error)
-        return {}
+        return {}, True
 
 
 def has_settled(signature: Signature) -> bool:

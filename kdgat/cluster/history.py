@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from kdgat.base.files import append_snapshot
+from kdgat.base.kept import read_kept
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, Because, EndKind
 from kdgat.cluster.resources import Resources
@@ -171,12 +172,8 @@ class AttemptLedger:
         for line in lines:
             if not _is_whole(line):
                 continue
-            try:
-                record = AttemptRecord.model_validate_json(line)
-            except ValidationError as error:
-                raise RunDirectoryError(
-                    f"{self.path} is damaged: {error}; remove it: only the history of attempts is lost"
-                ) from error
+            advice = "remove it: only the history of attempts is lost"
+            record = read_kept(AttemptRecord, line, self.path, advice, RunDirectoryError)
             records[record.number] = record
         return list(records.values())
 

@@ -3,6 +3,7 @@
 Files, because whoever began a job may be gone when it ends. All bear the job's number.
 """
 
+import json
 import os
 import tempfile
 from typing import Final
@@ -10,7 +11,9 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.base import write_bytes_atomically
-from kdgat.stage import Outcome, RunDirectory
+from kdgat.base.configuration import KEPT
+from kdgat.base.kept import refuse_newer
+from kdgat.stage import Outcome, RunDirectory, RunDirectoryError
 
 ALIVE: Final = "alive-{}"  # empty from the end of the prologue on, then the node's name; touched while the job lives
 REPORT: Final = "report-{}.json"
@@ -32,10 +35,15 @@ class NodeReport(BaseModel):
     stalled: bool
 
 
-def parse_report(text: str | bytes) -> NodeReport | None:
-    """Read a report from JSON; None if it is none."""
+def parse_report(text: str | bytes, place: object = "the report of a job") -> NodeReport | None:
+    """Read a report from JSON; None if it is none, RunDirectoryError for that of a newer kdgat."""
     try:
-        return NodeReport.model_validate_json(text)
+        content = json.loads(text)
+    except ValueError:
+        return None
+    refuse_newer(content, place, RunDirectoryError)
+    try:
+        return NodeReport.model_validate(content, extra="ignore", context=KEPT)
     except ValidationError:
         return None
 
@@ -72,7 +80,7 @@ class JobFiles:
     def read_report(self) -> NodeReport | None:
         """Read the report; None while there is none, OSError if nobody can say that now."""
         try:
-            return parse_report(self.report_path.read_bytes())
+            return parse_report(self.report_path.read_bytes(), self.report_path)
         except FileNotFoundError:
             return None
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
+from kdgat.base.kept import read_kept
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
@@ -223,8 +224,8 @@ def read_usages(folder: Path) -> list[Usage]:
     found = []
     for path in sorted(folder.glob(PATTERN)):
         for line in path.read_bytes().splitlines():
-            with suppress(ValidationError):
-                found.append(Usage.model_validate_json(line))
+            with suppress(UserError):
+                found.append(read_kept(Usage, line, path, "it is left out", key="v"))
     return sorted(found, key=lambda usage: usage.time)
 
 

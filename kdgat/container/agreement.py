@@ -17,9 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.container import ImageError, probe
 from kdgat.container.apptainer import command_environment, find_apptainer
 from kdgat.container.checkout import Checkout
@@ -264,6 +265,6 @@ def _state(path: Path) -> dict[str, int]:
 
 def _read(place: Path) -> ImageNotes | None:
     try:
-        return ImageNotes.model_validate(json.loads(place.read_bytes()))
-    except (OSError, ValidationError, json.JSONDecodeError, UnicodeDecodeError):  # none yet, or of another version
+        return read_kept(ImageNotes, place.read_bytes(), place, "the image is asked again")
+    except (OSError, UserError):  # none yet, or of another version
         return None

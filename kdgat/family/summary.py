@@ -15,6 +15,7 @@ from kdgat.run import FinishedRun, Interval, Measure, OutputDirectory, RunError,
 from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.finished import has_results
 from kdgat.stage import RunDirectoryError, StageInputError
+from kdgat.stage.provenance import read_attempts
 
 FINISHED: Final = "finished"  # state of a run whose stages are all done
 SWEEP_FILE: Final = "sweep.json"
@@ -133,7 +134,7 @@ def _code(run: FinishedRun) -> dict[str, str]:
     for record in run.records():
         path = run.output.stage_directory(record).provenance_path
         try:
-            attempt = dict(json.loads(path.read_bytes())["attempts"][-1])
+            attempt = read_attempts(path)[-1]
         except (OSError, ValueError, LookupError, TypeError):
             continue  # a run says what it can; its provenance is nothing that it is trained by
         git, packages = (one if isinstance(one := attempt.get(key), Mapping) else {} for key in ("git", "packages"))

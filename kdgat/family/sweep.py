@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
 from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.kept import read_kept
 from kdgat.cluster import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
 from kdgat.family.summary import SWEEP_FILE, TRIALS, trial_name
@@ -188,10 +189,7 @@ def read_sweep(output: OutputDirectory) -> Sweep:
     from kdgat.family.registry import find_family
 
     path = output.path / SWEEP_FILE
-    try:
-        record = SweepRecord.model_validate_json(path.read_bytes())
-    except ValidationError as error:
-        raise UserError(f"{path} is damaged: {error}; give the command of the sweep again") from error
+    record = read_kept(SweepRecord, path.read_bytes(), path, "give the command of the sweep again")
     family = find_family(record.family)
     configs = [(one.values, family.config.from_data(one.config)) for one in record.trials]
     return Sweep.of(family, configs, record.objective)

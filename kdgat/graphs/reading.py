@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
+from kdgat.base.kept import refuse_newer
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
 from kdgat.graphs.packing import Packing
@@ -73,11 +75,7 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
     if file.attrs.get(FORMAT_KEY) != FORMAT:
         raise StoreError(f"{path}: {FORMAT_KEY}: not {FORMAT!r}, though HDF5; give a store written by kdgat")
     version = file.attrs.get(SCHEMA_VERSION_KEY)
-    if isinstance(version, int | np.integer) and version > STORAGE_SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads up to {STORAGE_SCHEMA_VERSION}; "
-            "written by a newer kdgat: update kdgat"
-        )
+    refuse_newer(file.attrs, path, StoreError, known=STORAGE_SCHEMA_VERSION)
     if version not in (SCHEMA_VERSION, STORAGE_SCHEMA_VERSION):
         raise StoreError(
             f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION} and "
@@ -100,10 +98,14 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
     except (TypeError, KeyError, AttributeError, ValueError) as error:  # ValueError: of JSON, or a UserError
         raise StoreError(f"{path}: attribute {PACKING_KEY}: {error}; build the store again") from error
     try:
-        attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
-    except (TypeError, UserError) as error:  # TypeError: keys that a column does not have
+        attributes[SCHEMA_KEY] = Schema(tuple(_column(told) for told in attributes[SCHEMA_KEY]))
+    except (TypeError, UserError) as error:  # TypeError: keys that are missing
         raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
     return attributes
+
+
+def _column(told: Mapping[str, Any]) -> Column:
+    return Column(**{field.name: told[field.name] for field in fields(Column) if field.name in told})
 
 
 def complete_packings(

@@ -12,7 +12,7 @@ Metrics = dict[str, Scores]  # scenario -> scores
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+    model_config = ConfigDict(frozen=True, extra="allow", ser_json_inf_nan="constants")
 
 
 def now() -> str:

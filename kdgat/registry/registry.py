@@ -15,10 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
 from kdgat.base.files import put_in_place, remove_temporary_files
+from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,
     Metrics,
@@ -64,20 +63,17 @@ class Registry:
     def read(self) -> RegistryIndex:
         """Read the index; RegistryError if there is none or it is damaged."""
         try:
-            return RegistryIndex.model_validate_json(self.index_path.read_bytes())
+            content = self.index_path.read_bytes()
         except FileNotFoundError:
             raise RegistryError(
                 f"{self.path} is no registry: {self.index_path.name} is missing; give the directory that the nightly "
                 "flow was given as `registry`"
             ) from None
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(str(part) for part in first["loc"]) or "the text"
-            raise RegistryError(
-                f"{self.index_path} is damaged ({place}: {first['msg']}): put a copy of it back. Without one, move it "
-                f"away: the next command that writes finds the models below {self.models_path} again, but which of "
-                "them is in service must be said by `kdgat model promote`"
-            ) from error
+        advice = (
+            f"put a copy of it back. Without one, move it away: the next command that writes finds the models below "
+            f"{self.models_path} again, but which of them is in service must be said by `kdgat model promote`"
+        )
+        return read_kept(RegistryIndex, content, self.index_path, advice, RegistryError)
 
     def model_path(self, model_id: str) -> Path:
         """Return the directory of a model."""
@@ -262,8 +258,8 @@ class Registry:
             if folder.name in known or folder.name.startswith("."):
                 continue
             try:
-                entry = ModelEntry.model_validate_json(path.read_bytes())
-            except (OSError, ValidationError) as error:
+                entry = read_entry(path)
+            except (OSError, UserError) as error:
                 problem = f"its {ENTRY_FILE} cannot be read ({str(error).splitlines()[0]})"
             else:
                 if entry.id == folder.name:
@@ -293,6 +289,11 @@ class Registry:
             yield owner
         finally:
             lock.__exit__(None, None, None)
+
+
+def read_entry(path: Path) -> ModelEntry:
+    """Read the `entry.json` of a model; RegistryError if it is damaged, or of another version."""
+    return read_kept(ModelEntry, path.read_bytes(), path, "put a copy of it back", RegistryError)
 
 
 def _entry(index: RegistryIndex, model_id: str, path: Path) -> ModelEntry:

@@ -17,6 +17,7 @@ from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.finished import Curve, curves_of_fits, has_results
 from kdgat.run.results import RunResults
 from kdgat.stage import Finished, RunDirectory, Work
+from kdgat.stage.provenance import read_attempts
 
 R = TypeVar("R", bound=RunResults)
 
@@ -112,7 +113,7 @@ def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]
     if record.state not in DONE_STATES:
         missing.append(f"{record.name}: the stage is {record.state}, not finished. {record.message}".strip())
     if directory.provenance_path.is_file():
-        attempts = json.loads(directory.provenance_path.read_text(encoding="utf-8"))["attempts"]
+        attempts = read_attempts(directory.provenance_path)
     else:
         attempts = []
         missing.append(f"{record.directory}/{directory.provenance_path.name}: no provenance of {record.name}.")

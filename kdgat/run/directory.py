@@ -1,22 +1,28 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
+import json
+import os
+import pwd
 import re
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import SILENCE_S, Owner, own, require_free
 
 SCHEMA_VERSION = 1
+SLURM: Final = "slurm"
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
 
@@ -100,6 +106,7 @@ class Exclusive(ABC):
 
     lock_path: Path
     owner_path: Path
+    record_path: Path  # written by who works in it
 
     @abstractmethod
     def busy(self, text: str) -> ValueError:
@@ -108,6 +115,7 @@ class Exclusive(ABC):
     @contextmanager
     def lock(self) -> Iterator[Owner]:
         """Make the directory and be the only one in it; the error of `busy` where another process is."""
+        self._require_allowed()
         self.lock_path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -119,10 +127,31 @@ class Exclusive(ABC):
 
     def require_free(self) -> None:
         """Raise the same error before anything is started; make and change nothing."""
+        self._require_allowed()
         try:
             require_free(self.lock_path, self.owner_path)
         except StageBusyError as error:
             raise self.busy(str(error)) from error
+
+    def _require_allowed(self) -> None:
+        """Leave the work of a newer kdgat, and of another user, whose jobs are not seen and would be made again."""
+        folder = self.record_path.parent
+        with suppress(OSError, json.JSONDecodeError, UnicodeDecodeError):  # it is made anew
+            refuse_newer(json.loads(self.record_path.read_bytes()), self.record_path, self.busy)
+        try:
+            owner = self.record_path.stat().st_uid
+            with tempfile.TemporaryFile(dir=folder) as probe:  # filesystems that map users map this one, too
+                user = os.fstat(probe.fileno()).st_uid
+        except OSError:  # none yet; or nothing can be written there, as whoever writes next is told
+            return
+        if owner != user and (user != 0 or (folder / SLURM).is_dir()):  # root goes on with what has no jobs
+            name = str(owner)
+            with suppress(KeyError):
+                name = pwd.getpwuid(owner).pw_name
+            raise self.busy(
+                f"{folder} is of user {name}, who alone goes on with it, as jobs and files in it are theirs: ask them, "
+                "copy it while nothing of it runs"
+            )
 
 
 class OutputDirectory(Exclusive):
@@ -139,7 +168,7 @@ class OutputDirectory(Exclusive):
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-        self.index_path = self.path / "run.json"
+        self.index_path = self.record_path = self.path / "run.json"
         self.plan_path = self.path / "plan.json"  # of which jobs may be under way
         self.stages_path = self.path / "stages"
         self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
@@ -147,23 +176,20 @@ class OutputDirectory(Exclusive):
         self.report_path = self.path / "report.html"
         self.lock_path = self.path / "run.lock"
         self.owner_path = self.path / "run-owner.json"
-        self.slurm_path = self.path / "slurm"  # what jobs print
+        self.slurm_path = self.path / SLURM  # what jobs print
         self.prefect_database_path = self.path / "prefect" / "prefect.db"  # as it was when it was last copied here
         self.prefect_log_path = self.path / "prefect" / "server.log"
 
     def read_index(self) -> RunIndex:
         """Read `run.json`; RunError if there is none or it is damaged."""
         try:
-            return RunIndex.model_validate_json(self.index_path.read_bytes())
+            content = self.index_path.read_bytes()
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} is not the output of a training run: {self.index_path.name} is missing; "
                 "give the directory that was --out of `kdgat train`"
             ) from None
-        except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            text = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
-            raise RunError(f"{self.index_path} is damaged: {text}; run the training command again") from error
+        return read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
 
     def require_family(self, family: str) -> None:
         """Refuse a directory that holds a run of another family, whose index and results would be replaced."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
 
+from kdgat.base.kept import refuse_newer
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
 from kdgat.run.measure import Measure
 from kdgat.run.results import Versioned
@@ -92,7 +93,10 @@ class FinishedRun:
         """Read a JSON artifact of the first stage of this kind that has it; None if there is none."""
         for record in self.records(stage):
             if name in self.outcome(record).artifacts:
-                return json.loads(self.artifact(record, name).read_text(encoding="utf-8"))
+                path = self.artifact(record, name)
+                content = json.loads(path.read_text(encoding="utf-8"))
+                refuse_newer(content, path, RunError)
+                return content
         return None
 
     def parameter_counts(self) -> dict[str, int]:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base import write_bytes_atomically
 from kdgat.base.configuration import without_keys
+from kdgat.base.kept import read_kept
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage import StageInput
@@ -54,11 +55,10 @@ class KeptPlan(BaseModel):
             RunError: if it cannot be understood, with what to do.
         """
         try:
-            return cls.model_validate(json.loads(output.plan_path.read_bytes()))
+            content = output.plan_path.read_bytes()
         except FileNotFoundError:
             return None
-        except (ValidationError, ValueError) as error:
-            raise RunError(f"{output.plan_path} is damaged, or of a newer kdgat: update kdgat; {GIVE_UP}") from error
+        return read_kept(cls, content, output.plan_path, GIVE_UP, RunError)
 
     def write(self, output: OutputDirectory) -> None:
         """Write it atomically."""

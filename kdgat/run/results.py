@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from kdgat.base import Config, write_bytes_atomically
-from kdgat.base.configuration import describe_validation_error
+from kdgat.base.kept import read_kept
 from kdgat.run.directory import RunError
 from kdgat.run.measure import Measure
 from kdgat.stage.provenance import git_state
@@ -21,9 +21,8 @@ Count = Annotated[int, Field(ge=0)]
 
 
 class Versioned(Config):
-    """A file of results with a version; what reads it refuses another one."""
+    """A file of results with a version; what reads it refuses a newer one."""
 
-    current_version: ClassVar[int] = 1
     fix: ClassVar[str] = "run the training command with this --out to its end"
 
     schema_version: int = 1
@@ -33,21 +32,7 @@ class Versioned(Config):
         """Read a file; RunError says what is wrong with it, and the fix."""
         if not path.is_file():
             raise RunError(f"{path} does not exist: {cls.fix}")
-        try:
-            content = json.loads(path.read_text(encoding="utf-8"))
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise RunError(f"{path} is not JSON ({error}): {cls.fix}") from error
-        version = content.get("schema_version") if isinstance(content, dict) else None
-        if version != cls.current_version:
-            raise RunError(
-                f"{path} has schema_version {version}, not {cls.current_version}: use the kdgat that wrote it"
-            )
-        try:
-            return cls.model_validate(content)
-        except ValidationError as error:
-            raise RunError(
-                f"{path} is not what this version writes: {describe_validation_error(error)}; {cls.fix}"
-            ) from error
+        return read_kept(cls, path.read_bytes(), path, cls.fix, RunError)
 
     def write(self, path: Path) -> None:
         """Write the file atomically, a list of numbers on one line."""

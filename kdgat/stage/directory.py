@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from kdgat.base import to_json, write_bytes_atomically
+from kdgat.base import UserError, to_json, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files, write_snapshot
+from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
@@ -77,23 +76,23 @@ class RunDirectory:
     def read_spec(self) -> StageSpec:
         """Read `spec.json`; RunDirectoryError if it is missing or invalid."""
         try:
-            return StageSpec.model_validate_json(self.spec_path.read_bytes())
+            content = self.spec_path.read_bytes()
         except FileNotFoundError:
             raise RunDirectoryMissingError(
                 f"{self.path} is no run directory: {self.spec_path.name} is missing; "
                 "if it is there on other machines, its filesystem is not mounted on this one"
             ) from None
-        except ValueError as error:  # a ValidationError, or a path that no file can have
+        except ValueError as error:  # a path that no file can have
             raise RunDirectoryError(f"{self.spec_path} is not a valid spec: {error}") from error
+        advice = "put a good copy of it back, or plan the stage again, into another directory"
+        return read_kept(StageSpec, content, self.spec_path, advice, RunDirectoryError)
 
     def read_outcome(self) -> Outcome | None:
         """Read `outcome.json`; None before the first attempt ended."""
         try:
-            return parse_outcome(self.outcome_path.read_bytes())
+            return parse_outcome(self.outcome_path.read_bytes(), self.outcome_path)
         except FileNotFoundError:
             return None
-        except ValidationError as error:
-            raise RunDirectoryError(f"{self.outcome_path} is not a valid outcome: {error}") from error
 
     def write_outcome(self, outcome: Outcome) -> None:
         """Write `outcome.json` atomically; a finished run is never overwritten."""
@@ -134,6 +133,7 @@ class RunDirectory:
                 raise RunDirectoryError(
                     f"{self.metrics_path}: line {number} is damaged ({error}): remove it, the curves lose one point"
                 ) from error
+            refuse_newer(row, f"{self.metrics_path}: line {number}", RunDirectoryError)
         return rows
 
     def replace_metrics(self, rows: Iterable[Mapping[str, object]]) -> None:
@@ -152,10 +152,10 @@ class RunDirectory:
             write_snapshot(self.work_path, to_json(self.work.model_dump()), durable=False)
 
     def read_work(self) -> Work | None:
-        """Read what the last process of the stage did; None if none has begun, or its file is damaged."""
+        """Read what the last process of the stage did; None if none has begun, or its file cannot be understood."""
         try:
-            return Work.model_validate_json(self.work_path.read_bytes())
-        except (OSError, ValidationError):
+            return read_kept(Work, self.work_path.read_bytes(), self.work_path, "nothing is resumed from it")
+        except (OSError, UserError):
             return None
 
     def newest_checkpoint(self) -> str:

@@ -5,6 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
+from kdgat.base.kept import read_kept
+from kdgat.stage.errors import RunDirectoryError
+
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
 EXIT_ENVIRONMENT = 69  # EX_UNAVAILABLE of sysexits.h: also where no outcome could be written
@@ -98,9 +101,10 @@ Outcome = Finished | Paused | Failed
 _ADAPTER: TypeAdapter[Outcome] = TypeAdapter(Annotated[Outcome, Field(discriminator="status")])
 
 
-def parse_outcome(text: str | bytes) -> Outcome:
-    """Read an outcome from JSON; pydantic.ValidationError if it is none."""
-    return _ADAPTER.validate_json(text)
+def parse_outcome(text: str | bytes, place: object = "outcome.json") -> Outcome:
+    """Read the outcome in a file; RunDirectoryError if there is none that this kdgat understands."""
+    advice = "put a good copy of it back, or remove it: the stage goes on from its last checkpoint"
+    return read_kept(_ADAPTER, text, place, advice, RunDirectoryError)
 
 
 def exit_status(outcome: Outcome) -> int:

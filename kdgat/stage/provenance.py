@@ -16,6 +16,8 @@ from typing import Any, Final
 
 from kdgat.base import to_json
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import refuse_newer
+from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ def code_difference(path: Path) -> str:
 
     Empty where they are the same, or where one of them is not known.
     """
-    attempts = _read_attempts(path)
+    attempts = _attempts_or_none(path)
     if not attempts:
         return ""
     last = attempts[-1]
@@ -98,21 +100,28 @@ def _short_revision(git: Mapping[str, Any]) -> str:
     return revision + DIRTY_SUFFIX if revision and git.get("dirty") else revision
 
 
-def _read_attempts(path: Path) -> list[dict[str, Any]] | None:
-    """Read the attempts of a `provenance.json`, none before the first; None, with a warning, if that cannot be done."""
+def read_attempts(path: Path) -> list[dict[str, Any]]:
+    """Read the attempts of a `provenance.json`, none before the first; RunDirectoryError for that of a newer kdgat."""
     try:
-        attempts: list[dict[str, Any]] = [dict(attempt) for attempt in json.loads(path.read_bytes())["attempts"]]
+        content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return []
+    refuse_newer(content, path, RunDirectoryError)
+    return [dict(attempt) for attempt in content["attempts"]]
+
+
+def _attempts_or_none(path: Path) -> list[dict[str, Any]] | None:
+    """Read the attempts; None, with a warning, if that cannot be done."""
+    try:
+        return read_attempts(path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is left as it is, for it cannot be read: %s", path, error)
         return None
-    return attempts
 
 
 def note_in_attempt(path: Path, **values: object) -> None:
     """Add what an attempt has found out since it began to its record; nothing where none was begun."""
-    if attempts := _read_attempts(path):
+    if attempts := _attempts_or_none(path):
         attempts[-1] |= values
         write_snapshot(path, to_json({"attempts": attempts}))
 
@@ -122,7 +131,7 @@ def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
 
     Nothing is resumed from it: where it cannot be written, that is a warning.
     """
-    attempts = _read_attempts(path)
+    attempts = _attempts_or_none(path)
     if attempts is None:
         return
     record = collect_provenance()

@@ -24,9 +24,10 @@ from typing import Any, Final
 import numpy as np
 from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base import MIB, ConfigurationError, UserError, to_json, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.stage import RunDirectory
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
@@ -92,7 +93,7 @@ def settle_batches(
         ConfigurationError, torch.OutOfMemoryError: as `decide_batches`.
     """
     sources = [require_limited(source, config) for source in (train, validation) if source is not None]
-    decision = BatchDecision.model_validate(saved) if saved else read_decision(checkpoints)
+    decision = BatchDecision.model_validate(saved, extra="ignore") if saved else read_decision(checkpoints)
     if decision is None:
         decision = decide_batches(fabric, module, train, config, seed, check)
         write_decision(checkpoints, decision, directory)
@@ -310,11 +311,10 @@ def read_decision(checkpoints: Path) -> BatchDecision | None:
     """
     path = decision_path(checkpoints)
     try:
-        return BatchDecision.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         return None
-    except ValidationError as error:
-        raise CheckpointError(f"{path} is damaged ({error}): remove it to search for the batch size again") from error
+    return read_kept(BatchDecision, content, path, "remove it to search for the batch size again", CheckpointError)
 
 
 def write_decision(checkpoints: Path, decision: BatchDecision, directory: RunDirectory) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,8 @@ class Checkpoints:
         """Return the newest undamaged checkpoint, None before the first was written; damaged newer ones are set aside.
 
         Raises:
-            CheckpointError: if there are checkpoints and none can be read: weeks of work start again only when asked.
+            CheckpointError: if there are checkpoints and none can be read: weeks of work start again only when asked;
+                or if a newer kdgat has written the newest one.
         """
         damaged: dict[Path, str] = {}
         for number in reversed(self._numbers()):
@@ -73,7 +75,9 @@ class Checkpoints:
                     self.directory.check_owner()
                     with suppress(FileNotFoundError):
                         one.replace(one.with_suffix(SET_ASIDE))
-                return path, restored(torch.load(path, map_location="cpu", weights_only=True))
+                state = restored(torch.load(path, map_location="cpu", weights_only=True))
+                refuse_newer(state, path, CheckpointError)
+                return path, state
             damaged[path] = problem
         found = damaged | {path: "set aside as damaged" for path in sorted(self.path.glob(f"*{SET_ASIDE}"))}
         if found:

@@ -25,6 +25,7 @@ from lightning.pytorch.loggers import Logger
 
 from kdgat.base import to_json
 from kdgat.base.files import write_snapshot
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory
 from kdgat.training.logger_services import ENVIRONMENT, SERVICES, End, Place
 from kdgat.training.random_state import capture_random_state, restore_random_state
@@ -236,6 +237,7 @@ _STATE_LOCK: Final = threading.Lock()
 def _read_state(path: Path) -> dict[str, dict[str, Any]]:
     try:
         content = json.loads(path.read_bytes())
+        refuse_newer(content, path)
     except (OSError, ValueError):  # nothing is resumed from it: at worst a logger begins another run
         return {}
     return content if isinstance(content, dict) else {}

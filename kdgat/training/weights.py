@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from safetensors import SafetensorError, safe_open
 
 from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory, StageInputError
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def read_description(path: Path | str | RunDirectory) -> dict[str, Any]:
         raise WeightsError(f"{_file_of(path)} is damaged ({error}): run the stage that writes it again") from error
     if not isinstance(description, dict) or not isinstance(description.get("config"), dict):
         raise WeightsError(f"{_file_of(path)} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
+    refuse_newer(description, _file_of(path), WeightsError)
     return description
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from flows.deployment.server_content import NO_DATA
 from flows.deployment.service import Service
+from kdgat.base import write_json_atomically
 from kdgat.can.evaluation.results import Results
 from kdgat.cluster import AttemptLedger
 from kdgat.registry import Registry
@@ -43,8 +44,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
 def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(installed: Installed) -> None:
     before = [Service(installed.here.home, name).process() for name in ("server", "worker")]
     assert all(before)
+    service = Service(installed.here.home, "server")
+    write_json_atomically(service.note_path, {key: value for key, value in service.note().items() if key != "host"})
     again = installed.command("up")
     assert again.returncode == 0, again.stderr
+    assert service.note()["host"] == socket.gethostname()  # which an earlier version did not note
     assert [Service(installed.here.home, name).process() for name in ("server", "worker")] == before
     assert f"set -a; . {installed.here.path}; set +a" in again.stdout
     listed = installed.command("status")

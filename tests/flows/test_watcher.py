@@ -231,3 +231,15 @@ def test_the_command_does_not_believe_to_be_the_job(job: WatcherJob) -> None:
     job.start("import json, os; print(json.dumps([name for name in os.environ if name.startswith('SLURM_JOB')]))")
     assert job.finish() == 0
     assert json.loads(job.printed()) == []
+
+
+def test_what_a_newer_kdgat_noted_is_left_to_it_with_its_jobs(job: WatcherJob) -> None:
+    path = job.output.slurm_path / STATE
+    path.write_text(json.dumps({"num_short": 0, "is_over": False, "schema_version": 2}))
+    before = path.read_bytes()
+    assert job.start(SLEEPS).finish() == 1
+    assert "watcher.json was written by a newer kdgat" in job.printed()
+    assert "Traceback" not in job.printed()
+    assert (job.calls(), path.read_bytes()) == ([], before)
+    path.write_text(json.dumps({"num_short": 0, "is_over": True, "more": 1}))
+    assert job.start(SLEEPS).finish() == 0  # a key that is not known does not let a run that is over begin again

@@ -122,12 +122,12 @@ def test_a_wrong_id_names_the_nearest_one(registry: Registry) -> None:
         registry.entry("?")
 
 
-@pytest.mark.parametrize("text", ["", "no json", '{"models": [{"id": 3}]}', '{"surprise": 1}', '{"schema_version": 2}'])
+@pytest.mark.parametrize("text", ["", "no json", '{"models": [{"id": 3}]}'])
 def test_a_damaged_index_is_named_with_what_to_do(registry: Registry, text: str) -> None:
     entry = add(registry)
     registry.index_path.write_text(text)
     for call in (registry.read, lambda: add(registry, "second"), lambda: promote(registry, entry)):
-        with pytest.raises(RegistryError, match=r"index\.json is damaged .*put a copy of it back"):
+        with pytest.raises(RegistryError, match=r"index\.json is (damaged|not what) .*put a copy of it back"):
             call()
     assert registry.index_path.read_text() == text  # nobody writes over what could still be mended
     registry.index_path.unlink()

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import multiprocessing
 import os
+import pwd
 import socket
 import threading
 from multiprocessing.synchronize import Event
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
+from kdgat.run.directory import RunIndex
 
 
 def hold(path: Path, held: Event, release: Event) -> None:
@@ -80,13 +82,48 @@ def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path
         pass
 
 
+def test_a_run_of_a_newer_kdgat_is_left_alone(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    output.index_path.write_text('{"schema_version": 2}')
+    for refused in (output.require_free, lambda: output.lock().__enter__()):
+        with pytest.raises(
+            RunError, match=r"run\.json was written by a newer kdgat .*: update kdgat; or choose another"
+        ):
+            refused()
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    output.index_path.write_text("{")
+    output.require_free()  # what is damaged is made anew
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make files of another user")
+@pytest.mark.parametrize("name", ["nobody", "54321"])
+def test_a_run_of_another_user_is_left_to_them(tmp_path: Path, name: str) -> None:
+    output = OutputDirectory(tmp_path)
+    output.write_index(RunIndex(family="can", config={}, stages=[]))
+    output.slurm_path.mkdir()
+    output.require_free()
+    os.chown(output.index_path, pwd.getpwnam(name).pw_uid if name == "nobody" else int(name), -1)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RunError, match=rf"is of user {name}, who alone goes on with it.*another --out"):
+        output.require_free()
+    with pytest.raises(RunError, match=f"is of user {name}"), output.lock():
+        pass
+    assert sorted(tmp_path.iterdir()) == before
+    output.slurm_path.rmdir()
+    output.require_free()  # root in a container goes on with what has no jobs
+
+
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "Invalid JSON"), ('{"family": "can", "config": {}, "stages": 3}', "stages: Input should")]
+    ("text", "words"),
+    [
+        ("{", "is damaged"),
+        ('{"family": "can", "config": {}, "stages": 3}', "is not what this kdgat writes .stages=3: Input should"),
+    ],
 )
 def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: str) -> None:
     output = OutputDirectory(tmp_path)
     output.index_path.write_text(text, encoding="utf-8")
-    with pytest.raises(RunError, match=rf"run.json is damaged: {words}.*; run the training command again$") as caught:
+    with pytest.raises(RunError, match=rf"run.json {words}.* run the training command again$") as caught:
         output.read_index()
     assert "\n" not in str(caught.value)
 

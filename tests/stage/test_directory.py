@@ -49,9 +49,9 @@ def test_missing_and_damaged_files_are_user_errors(tmp_path):
         pass
     (tmp_path / "spec.json").write_text("{")
     (tmp_path / "outcome.json").write_text("{}")
-    with pytest.raises(RunDirectoryError, match="not a valid spec"):
+    with pytest.raises(RunDirectoryError, match=r"spec\.json is damaged"):
         RunDirectory(tmp_path).read_spec()
-    with pytest.raises(RunDirectoryError, match="not a valid outcome"):
+    with pytest.raises(RunDirectoryError, match=r"outcome\.json is not what this kdgat writes"):
         RunDirectory(tmp_path).read_outcome()
 
 

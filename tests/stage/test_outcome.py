@@ -3,9 +3,8 @@
 import math
 
 import pytest
-from pydantic import ValidationError
 
-from kdgat.stage import Failed, FailureKind, Finished, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectoryError
 from kdgat.stage.outcome import exit_status, parse_outcome
 
 OUTCOMES = [
@@ -29,5 +28,5 @@ def test_metric_that_is_undefined_survives_as_nan():
 
 
 def test_unknown_status_is_refused():
-    with pytest.raises(ValidationError):
+    with pytest.raises(RunDirectoryError, match="is not what this kdgat writes"):
         parse_outcome('{"status": "vanished"}')

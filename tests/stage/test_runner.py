@@ -396,7 +396,7 @@ def test_user_mistake_on_the_command_line_is_one_sentence(tmp_path):
     (tmp_path / "spec.json").write_text("{")
     done = run_by_hand(tmp_path)
     assert done.returncode == 1
-    assert done.stderr.startswith(f"error: {tmp_path / 'spec.json'} is not a valid spec")
+    assert done.stderr.startswith(f"error: {tmp_path / 'spec.json'} is damaged")
 
 
 @pytest.mark.processes

@@ -11,9 +11,10 @@ from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from kdgat.base import Config, UserError, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.models.runtime import Network
@@ -146,10 +147,7 @@ def _onnx_of_torch(path: Path) -> bytes:
 
 
 def _parameters(path: Path, text: str) -> DetectorParameters:
-    try:
-        return DetectorParameters.model_validate_json(text)
-    except ValidationError as error:
-        raise UserError(f"{path}: was written by another kdgat ({error.errors()[0]['msg']}): export again") from error
+    return read_kept(DetectorParameters, text, path, "export the model again", key="format_version")
 
 
 __all__ = [

@@ -11,6 +11,7 @@ from typing import Final
 from pydantic import Field
 
 from kdgat.base import Config, write_bytes_atomically
+from kdgat.base.kept import read_kept
 
 COSTS_FILE: Final = "costs.json"
 
@@ -42,4 +43,6 @@ class Costs(Config):
     @staticmethod
     def read(path: Path) -> Costs:
         """Read what `write` wrote."""
-        return Costs.model_validate_json(path.read_bytes())
+        return read_kept(
+            Costs, path.read_bytes(), path, "remove the folder of the stage that wrote it, and train again"
+        )

@@ -53,5 +53,5 @@ def write_map(path: Path, found: EmbeddingMap) -> None:
 def read_map(path: Path) -> EmbeddingMap:
     """Read what `write_map` wrote."""
     with np.load(path, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
+        columns = {field.name: file[field.name] for field in fields(EmbeddingMap)}
     return EmbeddingMap(model=str(columns.pop("model")), **columns)

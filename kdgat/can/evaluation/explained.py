@@ -152,5 +152,5 @@ def read_ranks(path: Path) -> Ranks:
     """Read what `write_ranks` wrote."""
     with np.load(path, allow_pickle=False) as file:
         columns = {name: file[name] for name in file.files}
-    ranks = {name.removeprefix(RANK_PREFIX): columns.pop(name) for name in list(columns) if name.startswith("rank:")}
-    return Ranks(**columns, ranks=ranks)
+    ranks = {name.removeprefix(RANK_PREFIX): columns[name] for name in columns if name.startswith(RANK_PREFIX)}
+    return Ranks(columns["window"], columns["num_nodes"], columns["num_attacked"], ranks)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kdgat.base import Config, UserError, validate_config
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
@@ -96,7 +97,7 @@ class FinishedCanRun(FinishedRun):
     def summary_of(self, name: str, model: type[M]) -> M | None:
         """Read a summary that `prepare` wrote; None if it wrote none."""
         content = self.summary(PREPARE, name)
-        return None if content is None else validate_config(model, content)
+        return None if content is None else read_kept(model, content, f"{self.output.path}: {name}", "train again")
 
     def trained_recordings(self) -> list[RecordingSummary]:
         """List the recordings that training or validation windows come from."""

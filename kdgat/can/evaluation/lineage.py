@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.registry import ModelEntry
-from kdgat.registry.registry import ENTRY_FILE
+from kdgat.registry.registry import ENTRY_FILE, read_entry
 from kdgat.run import OutputDirectory
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _start_of(path: Path, config: Mapping[str, Any]) -> Path | None:
     """Return the directory of the run or model that this one started from; None if it began from scratch."""
     entry = path / ENTRY_FILE
     if entry.is_file():
-        parent = ModelEntry.model_validate_json(entry.read_bytes()).parent
+        parent = read_entry(entry).parent
         return None if parent is None else path.absolute().parent / parent
     start = config.get("start_from")
     return None if start is None else Path(start)

@@ -107,7 +107,8 @@ def read_table(path: Path) -> ScoreTable:
     missing = [name for name in WINDOW_COLUMNS if name not in columns] + [CLOCK] * (CLOCK not in scores)
     if missing:
         raise UserError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
-    return ScoreTable(scores=scores, recording_names=columns.pop("recording_names").tolist(), **columns)
+    known = {name: columns[name] for name in WINDOW_COLUMNS}  # of a newer kdgat there may be more
+    return ScoreTable(scores=scores, recording_names=columns["recording_names"].tolist(), **known)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import Field
 
 from kdgat.base import Config, validate_config, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import near_copy
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
@@ -258,4 +259,5 @@ def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory
 
 def read_comparison(directory: RunDirectory) -> Comparison:
     """Read what a finished stage `comparison` found."""
-    return Comparison.model_validate_json((directory.path / COMPARISON_FILE).read_bytes())
+    path = directory.path / COMPARISON_FILE
+    return read_kept(Comparison, path.read_bytes(), path, f"remove {directory.path}, and it is compared again")

@@ -6,9 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import config_hash, content_hash
@@ -22,7 +23,7 @@ NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night 
 class NightlyRecord(BaseModel):
     """The content of `night.json` in a run directory: what the run was made for, and how far its night came."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
     created: str
     recordings: str  # hash of what it trains and tests on
@@ -38,7 +39,7 @@ class NightlyDirectory(Exclusive):
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self.ledger_path = self.path / "nightly.json"
+        self.ledger_path = self.record_path = self.path / "nightly.json"
         self.runs_path = self.path / "runs"
         self.reports_path = self.path / "reports"
         self.lock_path = self.path / "nightly.lock"
@@ -52,10 +53,8 @@ class NightlyDirectory(Exclusive):
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
         found = {}
         for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
-            try:
-                found[path.parent] = NightlyRecord.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                raise UserError(f"{path} is damaged ({error}): remove {path.parent}, a night trains again") from error
+            advice = f"remove {path.parent}, a night trains again"
+            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:

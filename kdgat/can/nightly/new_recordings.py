@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.kept import read_kept
 from kdgat.can.config import DataConfig
 from kdgat.canbus import ReadLimits, RecordingError, read_recording
 from kdgat.canbus.catalog import DatasetError, entry_or_default, find_entry, matches_hold_out, walk_recordings
@@ -25,7 +26,7 @@ NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, 
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="allow")
 
 
 class Signature(_Record):
@@ -72,7 +73,7 @@ class KnownFile(_Record):
 class NightlyLedger(BaseModel):
     """The content of `nightly.json`: what is known of files, and which recordings the last completed night knew."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="allow")
 
     schema_version: int = 1
     inbox: dict[str, KnownFile] = {}  # path below the inbox -> file
@@ -85,14 +86,11 @@ class NightlyLedger(BaseModel):
     def read(cls, path: Path) -> "NightlyLedger":
         """Read the ledger; an empty one before the first night."""
         try:
-            return cls.model_validate_json(path.read_bytes())
+            content = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        except ValidationError as error:
-            raise UserError(
-                f"{path} is damaged ({error.errors(include_url=False)[0]['msg']}): remove it, and the next night takes "
-                "all recordings for new"
-            ) from error
+        advice = "remove it, and the next night takes all recordings for new"
+        return read_kept(cls, content, path, advice)
 
     def write(self, path: Path) -> None:
         """Write the ledger atomically."""

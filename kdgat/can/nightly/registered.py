@@ -16,6 +16,7 @@ from kdgat.canbus.summary import DataSummary
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from kdgat.stage import Finished, RunDirectory
+from kdgat.stage.provenance import read_attempts
 from kdgat.training import TrainingConfig
 
 CATALOG_FILE: Final = "catalog.yaml"
@@ -112,7 +113,5 @@ def _provenance(run: FinishedCanRun, records: list[StageRecord]) -> dict[str, An
 
 
 def _last_attempt(directory: RunDirectory) -> dict[str, Any]:
-    if not directory.provenance_path.is_file():
-        return {}
-    attempts = json.loads(directory.provenance_path.read_text(encoding="utf-8"))["attempts"]
+    attempts = read_attempts(directory.provenance_path)
     return dict(attempts[-1]) if attempts else {}

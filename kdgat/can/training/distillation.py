@@ -19,6 +19,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.base import UserError, write_json_atomically
+from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
 
 DESCRIPTION = "teacher.json"
@@ -37,6 +38,13 @@ def distil_bernoulli(student_logit: Tensor, teacher_logit: Tensor, temperature: 
     return temperature**2 * (cross - entropy)
 
 
+def _describe(directory: Path) -> dict[str, Any]:
+    path = directory / DESCRIPTION
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    refuse_newer(content, path)
+    return content
+
+
 class LatentProjection(nn.Linear):
     """Map the student's latent to the teacher's width; trained with the student and thrown away after it."""
 
@@ -45,7 +53,7 @@ class TeacherOutputs:
     """Arrays per window or per node of a pool, memory-mapped, gathered like the windows themselves."""
 
     def __init__(self, directory: Path, pool: PooledStores) -> None:
-        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        description = _describe(directory)
         self._pool = pool
         self._window = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["window"]}
         self._node = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["node"]}
@@ -75,7 +83,7 @@ class TeacherOutputs:
             UserError: if `directory` holds the outputs of another teacher.
         """
         if (directory / DESCRIPTION).is_file():
-            found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))["identity"]
+            found = _describe(directory)["identity"]
             if found != identity:
                 raise UserError(
                     f"{directory} was computed for {found}, this stage asks for {identity}: remove the directory"

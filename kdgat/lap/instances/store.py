@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError, sync_to_disk
 from kdgat.base.files import replacing, temporary_path
+from kdgat.base.kept import refuse_newer
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
@@ -441,6 +442,7 @@ def _check_schema(path: Path, file: h5py.File) -> None:
         legacy = COSTS in file and FORMAT_KEY not in file.attrs
         fix = "rewrite it with kdgat lap merge" if legacy else "give a file written by kdgat lap generate"
         raise UserError(f"{path}: HDF5, but {FORMAT_KEY} is not {FORMAT!r}: {fix}")
+    refuse_newer(file.attrs, path, known=SCHEMA_VERSION)
     version = file.attrs.get(SCHEMA_VERSION_KEY)
     if version != SCHEMA_VERSION:
         raise UserError(

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from kdgat.base import Config, UserError, write_json_atomically
-from kdgat.base.configuration import describe_validation_error
+from kdgat.base.kept import read_kept
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import Counts, count_size
 from kdgat.lap.names import PREPARE
@@ -204,8 +204,7 @@ def write_rates(path: Path, rates: Rates) -> None:
 def read_rates(path: Path) -> Rates:
     """Read measured rates; UserError if the file holds none."""
     try:
-        return Rates.model_validate_json(path.read_bytes())
+        content = path.read_bytes()
     except FileNotFoundError:
         raise UserError(f"{path} does not exist: write it by `kdgat lap analyze --memory --json {path}`") from None
-    except ValidationError as error:
-        raise UserError(f"{path}: {describe_validation_error(error)}") from error
+    return read_kept(Rates, content, path, f"write it again by `kdgat lap analyze --memory --json {path}`")

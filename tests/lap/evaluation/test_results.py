@@ -144,10 +144,10 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{", "is not JSON"),
-        ("[]", "schema_version None"),
-        ('{"schema_version": 2}', "schema_version 2, not 1"),
-        ('{"schema_version": 1, "grops": []}', "did you mean 'groups'"),
+        ("{", "is damaged"),
+        ("[]", "is not what this kdgat writes"),
+        ('{"schema_version": 2}', "written by a newer kdgat"),
+        ('{"schema_version": 1, "grops": []}', "groups: required"),
     ],
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, content: str, complaint: str) -> None:

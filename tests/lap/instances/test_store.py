@@ -267,7 +267,7 @@ def test_files_that_are_no_store_are_refused_with_the_reason(tmp_path: Path) -> 
         LapStore.open(tmp_path / "other.h5")
     with h5py.File(_small(tmp_path / "new.h5"), "r+") as file:
         file.attrs["schema_version"] = 3
-    with pytest.raises(UserError, match="schema_version is 3, this kdgat reads 2"):
+    with pytest.raises(UserError, match=r"newer kdgat .schema_version is 3, this one reads up to 2.: update kdgat"):
         LapStore.open(tmp_path / "new.h5")
     with h5py.File(_small(tmp_path / "less.h5"), "r+") as file:
         del file["u"]
