@@ -150,7 +150,7 @@ class Exclusive(ABC):
                 name = pwd.getpwuid(owner).pw_name
             raise self.busy(
                 f"{folder} is of user {name}, who alone goes on with it, as jobs and files in it are theirs: ask them, "
-                "copy it while nothing of it runs"
+                "or copy it while nothing of it runs"
             )
 
 

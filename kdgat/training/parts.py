@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from kdgat.base import write_json_atomically
 from kdgat.base.files import remove_temporary_files
+from kdgat.base.kept import refuse_newer
 from kdgat.stage import Paused, RunDirectory
 from kdgat.stage.directory import phase_progress
 from kdgat.stage.signals import stop_signals
@@ -64,7 +65,9 @@ class Parts:
 
     def summary(self, name: str) -> Any:
         """Read the summary of a part that is made."""
-        return json.loads(self.summary_path(name).read_text(encoding="utf-8"))
+        content = json.loads(self.summary_path(name).read_text(encoding="utf-8"))
+        refuse_newer(content, self.summary_path(name))
+        return content
 
     def missing(self) -> list[str]:
         """Name the parts that are not made yet."""
