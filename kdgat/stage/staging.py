@@ -227,10 +227,9 @@ def _make_own(path: Path) -> None:
     """
     path.mkdir(mode=0o700, exist_ok=True)
     found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "is a link, or a folder of another user: remove it", str(path))
-    if found.st_mode & 0o022:
-        path.chmod(0o700)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
+        raise OSError(errno.EPERM, "is a link, of another user, or writable for everybody: remove it", str(path))
+    path.chmod(0o700)
 
 
 def _opened(path: Path) -> IO[str]:

@@ -233,7 +233,7 @@ def test_a_link_in_place_of_the_cache_is_not_followed_and_nothing_behind_it_is_r
     with staged(spec, directory) as used:
         assert used is spec
     assert files_in(thesis) == ["chapter"]
-    assert "is a link, or a folder of another user: remove it" in caplog.text
+    assert "is a link, of another user, or writable for everybody: remove it" in caplog.text
 
 
 def test_a_folder_of_another_user_is_not_used(tmp_path, cache, caplog, monkeypatch) -> None:
@@ -243,7 +243,16 @@ def test_a_folder_of_another_user_is_not_used(tmp_path, cache, caplog, monkeypat
     spec, directory = make_stage(tmp_path)
     with staged(spec, directory) as used:
         assert used is spec
-    assert "folder of another user" in caplog.text
+    assert "is a link, of another user" in caplog.text
+
+
+def test_a_folder_that_everybody_may_write_to_is_not_used(tmp_path, cache, caplog) -> None:
+    cache.mkdir()
+    cache.chmod(0o777)
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory) as used:
+        assert used is spec
+    assert "writable for everybody: remove it" in caplog.text
 
 
 def test_a_file_that_no_stage_has_put_there_stays(tmp_path, cache) -> None:
