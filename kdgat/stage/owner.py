@@ -99,8 +99,8 @@ def read_owner(path: Path) -> dict[str, object]:
 def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[Owner]:
     """Own a run directory while the context lasts.
 
-    Locks may not reach from one machine to another (Lustre's localflock, NFS with local_lock). Whoever wrote its name
-    there on another machine has `silence_s` seconds to show that it lives: its owner is `beating`.
+    Locks may not reach from one machine to another (Lustre's localflock, NFS with local_lock), or not exist. Whoever
+    wrote its name there, and is not known to be dead, has `silence_s` seconds to show that it lives: it is `beating`.
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
@@ -116,7 +116,7 @@ def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[O
     with lock_file:
         is_locked = _locked(lock_file, owner_path, fcntl.LOCK_EX)
         owner = Owner(owner_path)
-        if silence_s and _lives_elsewhere(owner_path, silence_s):
+        if silence_s and _still_beats(owner_path, silence_s):
             raise _busy(owner_path)
         owner.claim()
         try:
@@ -174,7 +174,7 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
     raise _busy(owner_path)
 
 
-def _lives_elsewhere(path: Path, silence_s: float) -> bool:
+def _still_beats(path: Path, silence_s: float) -> bool:
     def written_at() -> int:
         try:
             with path.open("rb") as file:  # opened anew: NFS then asks the server
@@ -182,10 +182,20 @@ def _lives_elsewhere(path: Path, silence_s: float) -> bool:
         except OSError:
             return 0
 
-    before = written_at()
-    if read_owner(path).get("host") in (None, socket.gethostname()):
+    before, found = written_at(), read_owner(path)
+    if "token" not in found or (found.get("host") == socket.gethostname() and not _is_process(found.get("pid"))):
         return False
     return wait_until(lambda: written_at() not in (0, before), silence_s)
+
+
+def _is_process(pid: object) -> bool:
+    try:
+        os.kill(int(str(pid)), 0)
+    except (ProcessLookupError, ValueError, OverflowError):
+        return False
+    except PermissionError:  # of another user
+        pass
+    return True
 
 
 def _busy(owner_path: Path) -> StageBusyError:

@@ -2,7 +2,9 @@
 
 import errno
 import fcntl
+import json
 import os
+import subprocess
 
 import pytest
 
@@ -134,3 +136,25 @@ def test_who_was_followed_hears_by_whom_and_does_not_beat_for_it(tmp_path, quick
         written = output.owner_path.stat().st_mtime_ns
         assert f"taken over by pid {os.getpid()} on elsewhere" in owner.successor()
         assert not wait_until(lambda: output.owner_path.stat().st_mtime_ns != written, 0.3)
+
+
+def test_a_second_command_leaves_the_run_to_the_first_where_there_are_no_locks(tmp_path, quick, monkeypatch):
+    def flock(file, kind):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    output = OutputDirectory(tmp_path)
+    with output.lock(), pytest.raises(ValueError, match=f"in use by pid {os.getpid()}"), output.lock():
+        pytest.fail("two commands")
+
+
+def test_a_process_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr("kdgat.run.directory.SILENCE_S", 3600.0)
+    output = OutputDirectory(tmp_path)
+    Owner(output.owner_path).claim()
+    content = json.loads(output.owner_path.read_bytes())
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    output.owner_path.write_text(json.dumps({**content, "pid": ended.pid}))
+    with output.lock():
+        pass
