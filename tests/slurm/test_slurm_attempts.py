@@ -62,16 +62,17 @@ def test_jobs_of_any_name_and_a_wrapper_that_greets_change_nothing(
     other = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
     sbatch = f"echo 'Welcome to Example {other}'; {shutil.which('sbatch')} \"$@\"; echo 3 notices"
     monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=sbatch))
-    monkeypatch.setenv("SLURM_CLUSTERS", "elsewhere")
-    monkeypatch.setenv("SCANCEL_STATE", "SUSPENDED")
     try:
-        assert isinstance(job.run(site()).outcome, Finished)
+        with monkeypatch.context() as personal:
+            personal.setenv("SLURM_CLUSTERS", "elsewhere")
+            personal.setenv("SCANCEL_STATE", "SUSPENDED")
+            assert isinstance(job.run(site()).outcome, Finished)
+            assert cluster_slurm.Slurm().status(other).state == "PENDING"
+            assert other in (cluster_slurm.Slurm().queue() or {})
         (record,) = job.attempts
         assert record.job_id != other
-        assert slurm.job(other)["JobState"] == "PENDING"
-        assert other in (cluster_slurm.Slurm().queue() or {})
     finally:
-        cluster_slurm.Slurm().cancel(other)
+        slurm.command("scancel", other)
 
 
 def test_the_epilogue_and_the_prologue_run_on_the_node(job: StageJob) -> None:
