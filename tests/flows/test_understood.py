@@ -21,7 +21,7 @@ from kdgat.cluster.scheduler import OVER_STATES, JobStatus
 from kdgat.cluster.script import job_name
 from kdgat.run import OutputDirectory
 from kdgat.stage import Finished
-from tests.flows.test_slurm_attempts import Place
+from tests.flows.places import Place
 from tests.support.fake_slurm import GOES_ON, OddCommands
 from tests.support.faults import fail_at
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import stat
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from kdgat.cluster.script import SECRETS
 from kdgat.stage import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import StageJob, site, watched
+from tests.support.commands import write_commands
 from tests.support.waiting import wait_until, when
 
 ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
@@ -49,6 +52,27 @@ def test_a_stage_finishes_in_a_job_of_its_own(job: StageJob, slurm: PrivateSlurm
     assert attempt["given_gpus"] == "1"
     assert attempt["trains_on"]["device"] == "cpu", "as its configuration says"
     assert job.states[-1][0] == "Running"
+
+
+def test_jobs_of_any_name_and_a_wrapper_that_greets_change_nothing(
+    job: StageJob, slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = b"--job-name=Pr\xfcfung\nmy|job\n77|RUNNING|n1"
+    words: list[bytes | str] = ["sbatch", "--parsable", "--hold", name, "--wrap", "true"]
+    other = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+    sbatch = f"echo 'Welcome to Example {other}'; {shutil.which('sbatch')} \"$@\"; echo 3 notices"
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=sbatch))
+    try:
+        with monkeypatch.context() as personal:
+            personal.setenv("SLURM_CLUSTERS", "elsewhere")
+            personal.setenv("SCANCEL_STATE", "SUSPENDED")
+            assert isinstance(job.run(site()).outcome, Finished)
+            assert cluster_slurm.Slurm().status(other).state == "PENDING"
+            assert other in (cluster_slurm.Slurm().queue() or {})
+        (record,) = job.attempts
+        assert record.job_id != other
+    finally:
+        slurm.command("scancel", other)
 
 
 def test_the_epilogue_and_the_prologue_run_on_the_node(job: StageJob) -> None:
