@@ -33,6 +33,7 @@ from kdgat.can.nightly.run import (
     reason_to_train,
     run_config,
 )
+from kdgat.canbus.reading import ReadingProcess
 from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, judge
 from kdgat.registry.entry import now
@@ -75,7 +76,10 @@ class NightRun:
         if inbox is not None and not inbox.exists():
             logger.info("inbox %s was not there and is made: new recordings go into it", inbox)
         try:
-            new_recordings = gather_new_recordings(self.config.data, inbox, ledger, settle_s)
+            with ReadingProcess() as reader:
+                new_recordings = gather_new_recordings(
+                    self.config.data, inbox, ledger, settle_s, reader, self.directory.being_read_path
+                )
         finally:
             ledger.write(self.directory.ledger_path)  # what was imported is imported, whatever comes after
         logger.info("%s", new_recordings.describe())
