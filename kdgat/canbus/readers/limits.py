@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base import MIB, describe_bytes
+from kdgat.base.memory import available_memory
 from kdgat.canbus.messages import RecordingError
 
 MAX_GROWTH: Final = 100
@@ -84,11 +85,7 @@ def refuse_holes(path: Path) -> None:
 
 def most_memory(num_bytes: int) -> int:
     """Return how many bytes of memory reading a file of so many may take: of what is available no more than half."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):  # with the pages that a cache gives back
-            available = int(line.split()[1]) * 1024
-    return min(LEAST_MEMORY + MEMORY_PER_BYTE * num_bytes, available // 2)
+    return min(LEAST_MEMORY + MEMORY_PER_BYTE * num_bytes, available_memory() // 2)
 
 
 def most_time(num_bytes: int, least_s: int = LEAST_S) -> int:
