@@ -24,7 +24,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, NoSchedule
 from prefect.client.schemas.sorting import DeploymentSort
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
@@ -214,7 +214,11 @@ def note_nights(client: SyncPrefectClient, home: Path) -> timedelta:
     noted, nights = read_nights(home), {}
     flow_ids = {flow.id for flow in client.read_flows() if flow.name == FLOW_NAME}
     for deployment in read_deployments(client):
-        awake = [found.schedule for found in deployment.schedules if found.active]
+        awake = [
+            found.schedule
+            for found in deployment.schedules
+            if found.active and not isinstance(found.schedule, NoSchedule)
+        ]
         out = deployment.parameters.get("out")
         if deployment.flow_id not in flow_ids or not awake or not out or missing_folder(deployment.parameters):
             continue
@@ -226,7 +230,7 @@ def note_nights(client: SyncPrefectClient, home: Path) -> timedelta:
     return timedelta(seconds=max((night["patience_s"] for night in nights.values()), default=48 * 3600.0))
 
 
-def _patience(schedule: CronSchedule | IntervalSchedule | RRuleSchedule) -> timedelta:
+def _patience(schedule: SCHEDULE_TYPES) -> timedelta:
     """Return the longest time between two nights of a schedule, and a day: two days for each night."""
     of_server = getattr(schedules, type(schedule).__name__).model_validate(schedule.model_dump())
     dates = asyncio.run(of_server.get_dates(n=15))

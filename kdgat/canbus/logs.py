@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kdgat.base import sync_to_disk
-from kdgat.base.files import temporary_path
+from kdgat.base.files import replacing
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
@@ -215,10 +215,6 @@ def write_recording(path: Path | str, messages: Messages) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
-    temporary = temporary_path(path)
-    try:
+    with replacing(path) as temporary:
         write_parquet(temporary, messages, source)  # whom it may be read by, the umask says
         sync_to_disk(temporary)
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

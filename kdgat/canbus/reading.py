@@ -136,9 +136,10 @@ class ReadingProcess:
 
 
 def _answer(request: dict[str, Any]) -> dict[str, Any]:
-    num_bytes = Path(request["path"]).stat().st_size
-    limits = limit_process(num_bytes, most_time(num_bytes, LEAST_S))
+    limits = ""
     try:
+        num_bytes = Path(request["path"]).stat().st_size
+        limits = limit_process(num_bytes, most_time(num_bytes, LEAST_S))
         return {"refusal": ReadingRequest(**request).refusal()}
     except MemoryError:
         return {"refusal": f"takes more than {limits}, which no log of its size does: export it again, in parts"}

@@ -17,6 +17,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.files import make_folder, write_snapshot
 from kdgat.can.config import DataConfig
 from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import entry_or_default, find_entry, matches_hold_out, walk_recordings
@@ -358,8 +359,8 @@ class _RecordingScan:
 
     def _note(self, deaths: Mapping[str, tuple[int, int]]) -> None:
         """Note of which files nights died; not forced to disk: it outlives the process, which is enough."""
-        self.being_read.parent.mkdir(parents=True, exist_ok=True)
-        self.being_read.write_text(json.dumps(deaths))
+        if make_folder(self.being_read.parent):
+            write_snapshot(self.being_read, json.dumps(deaths).encode(), durable=False)
 
     def _deaths(self) -> dict[str, tuple[int, int]]:
         """Read which files nights before died of: path -> when it was changed, and how many died."""
