@@ -1,4 +1,4 @@
-"""`python -m flows.deployment up|down|update|status|stop-runs`: what `make deploy` and `make undeploy` call."""
+"""`python -m flows.deployment up|down|update|status|check|stop-runs`: what `make deploy`, its like and cron call."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ EXIT_INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> int:
     """Do what was asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m flows.deployment", description=lifecycle.__doc__)
-    parser.add_argument("command", choices=["up", "down", "update", "status", "stop-runs"])
+    parser.add_argument("command", choices=["up", "down", "update", "status", "check", "stop-runs"])
     command = parser.parse_args(arguments).command
     try:
         if command == "up":
@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
             lifecycle.update(_tell)
         elif command == "stop-runs":
             lifecycle.stop_runs(_tell)
-        elif not lifecycle.status(_tell):
+        elif not (lifecycle.check_nights if command == "check" else lifecycle.status)(_tell):
             return EXIT_NOT_RUNNING
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)

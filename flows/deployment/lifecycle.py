@@ -29,6 +29,7 @@ from flows.deployment.installation import (
     warn_of_database,
     without_passwords,
 )
+from flows.deployment.overdue import find_overdue, read_nights
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import (
     NOTES,
@@ -94,6 +95,8 @@ def up(log: Log) -> Installation:
         log(warning)
     if not here.auth:
         log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
+    look = f"{HOME_VARIABLE}={shlex.quote(str(here.home))} {shlex.quote(sys.executable)} -m flows.deployment check"
+    log(f"note: a server that is down tells nobody. Cron does, by this line in `crontab -e`: 0 8 * * * {look}")
     return here
 
 
@@ -162,10 +165,7 @@ def status(log: Log) -> bool:
     if host := other_machine(here.home):
         log(f"it runs on another machine, of which nothing is seen here; as its notes have it, on {host}: ask there")
         return False
-    # Another installation's server may answer there, one that asks for no string.
-    home = home_of_server(here.port)
-    is_ours = home is not None and home.resolve() == here.home.resolve()
-    is_up = is_ours and answers(here.url, here.auth_string, PATIENT_ANSWER_S)
+    is_up = _is_up(here)
     both = True
     for name in ("server", "worker"):
         service = Service(here.home, name)
@@ -185,7 +185,44 @@ def status(log: Log) -> bool:
         _log_deployments(log)
     elif HOME_VARIABLE not in os.environ and (elsewhere := servers_text("{variable}={home} make deployed")):
         log(elsewhere.removeprefix("; "))
+    for sentence in find_overdue(here.home):
+        log(sentence)
     return both and is_up
+
+
+def _is_up(here: Installation) -> bool:
+    # Another installation's server may answer there, one that asks for no string.
+    home = home_of_server(here.port)
+    is_ours = home is not None and home.resolve() == here.home.resolve()
+    return is_ours and answers(here.url, here.auth_string, PATIENT_ANSWER_S)
+
+
+def check_nights(log: Log) -> bool:
+    """Tell people of nights that do not come, without a server if there is none; true if all is well."""
+    here = Installation.find()
+    is_up = _is_up(here)
+    if is_up:
+        _take_over(here)
+        from prefect.client.orchestration import get_client
+
+        from flows.deployment.server_content import note_nights
+
+        with get_client(sync_client=True) as client:
+            note_nights(client, here.home)  # somebody may have paused or woken one
+    if not read_nights(here.home):
+        return True
+    found = find_overdue(here.home)
+    found += [] if is_up else [f"the server at {here.url} does not answer: no night will come"]
+    found += [] if has_worker(here.home) else ["no worker runs: no night will come"]
+    for sentence in found:
+        log(sentence)
+    if found and here.notify:
+        from flows.deployment.notification import send
+
+        hint = f"{socket.gethostname()}, {here.home}: `make deploy` starts what does not run"
+        if not send(here.notify, "nights do not come", "\n".join((*found, hint))):
+            log(f"{NOTIFY_VARIABLE}: nobody was told, as the message could not be sent from here")
+    return not found
 
 
 def next_commands(here: Installation) -> str:
@@ -328,8 +365,8 @@ def _fill_server(here: Installation, log: Log) -> None:
         server_content.mark_missing_data(client)
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
-        if ensure_notifications(client, here.notify):
-            log(f"{NOTIFY_VARIABLE}: nights that fail, refuse files or promote a model are told of")
+        if ensure_notifications(client, here.notify, server_content.note_nights(client, here.home)):
+            log(f"{NOTIFY_VARIABLE}: people are told of nights that fail, do not come, refuse files or promote a model")
         # A run that is pending has no process yet, if there is a worker.
         states = [StateType.RUNNING, StateType.CANCELLING, *([] if has_worker(here.home) else [StateType.PENDING])]
         for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):

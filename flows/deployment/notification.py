@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
+import httpx
 from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import BlockDocument
@@ -22,6 +23,7 @@ from kdgat.can.nightly.run import FLOW_NAME
 
 BLOCK: Final = "kdgat-nights"
 OFF: Final = "off"
+SEND_TIMEOUT_S: Final = 30.0
 _NAME: Final = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")  # TYPE/NAME of a block, as the server takes them
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
 _DATASET: Final = "{{ flow_run.parameters.config.data.dataset }}"
@@ -33,9 +35,19 @@ AUTOMATIONS: Final[Mapping[str, tuple[set[str], str, str]]] = {
         f"night of {_DATASET} failed",
         f"{{{{ flow_run.state.message }}}}{_RUN}",
     ),
+    "tell that a night was cancelled": (  # while another run of its dataset goes on, for instance
+        {"prefect.flow-run.Cancelled"},
+        f"night of {_DATASET} was cancelled",
+        f"{{{{ flow_run.state.message }}}}{_RUN}",
+    ),
     "tell that a night refused files": (
         {NightEvent.REFUSED.value},
         f"night of {_DATASET} refused files",
+        f"{{{{ event.payload.text }}}}{_RUN}",
+    ),
+    "tell that nights promote nothing": (
+        {NightEvent.STANDSTILL.value},
+        f"nights of {_DATASET} promote nothing",
         f"{{{{ event.payload.text }}}}{_RUN}",
     ),
     "tell that a night promoted a model": (
@@ -44,9 +56,13 @@ AUTOMATIONS: Final[Mapping[str, tuple[set[str], str, str]]] = {
         f"{{{{ event.payload.text }}}}{_RUN}",
     ),
 }
+NO_NIGHT: Final = "tell that no night completes"
+ENDS: Final = frozenset(
+    f"prefect.flow-run.{state}" for state in ("Completed", "Failed", "Crashed", "TimedOut", "Cancelled", "Late", LOST)
+)
 
 
-def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
+def ensure_notifications(client: SyncPrefectClient, address: str, patience: timedelta = timedelta(hours=48)) -> bool:
     """Make, update or remove the automations that tell people of nights, and return whether there are any.
 
     One that somebody has paused stays paused.
@@ -55,12 +71,28 @@ def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
         client: of the server.
         address: an `http(s)` address that takes JSON `{"text": ...}`, any other address that Apprise knows, or
             `TYPE/NAME` of a notification block of the server; empty or `off` for none.
+        patience: how long after a night that completed, or the first one that did not, the next one may.
 
     Raises:
         UserError: if there is no such block, or nobody knows how to send to such an address.
     """
     block = None if address in ("", OFF) else _block(client, address)
-    for name, (events, subject, body) in AUTOMATIONS.items():
+    triggers = {
+        name: (_trigger(expect=events, posture=Posture.Reactive, threshold=1, within=timedelta(0)), subject, body)
+        for name, (events, subject, body) in AUTOMATIONS.items()
+    }
+    silence = _trigger(
+        after=ENDS,
+        expect={"prefect.flow-run.Completed"},
+        for_each={"related:deployment:prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=patience,
+    )
+    hours = f"{patience.total_seconds() / 3600:g} h"
+    text = f"No night has completed for {hours}. `make deployed` says whether the worker runs; the last one:{_RUN}"
+    triggers[NO_NIGHT] = silence, f"no night of {_DATASET} completes", text
+    for name, (trigger, subject, body) in triggers.items():
         found = client.read_automations_by_name(name)
         if block is None:
             for old in found:
@@ -70,16 +102,7 @@ def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
             name=name,
             description=f"Set by {NOTIFY_VARIABLE} of `make deploy`; pause it here to be told no more.",
             enabled=found[0].enabled if found else True,
-            trigger=EventTrigger(
-                match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
-                match_related=ResourceSpecification(
-                    {"prefect.resource.role": "flow", "prefect.resource.name": FLOW_NAME}
-                ),
-                expect=events,
-                posture=Posture.Reactive,
-                threshold=1,
-                within=timedelta(0),
-            ),
+            trigger=trigger,
             actions=[SendNotification(block_document_id=block, subject=subject, body=body)],
         )
         if found:
@@ -87,6 +110,27 @@ def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
         else:
             client.create_automation(automation)
     return block is not None
+
+
+def _trigger(**parts: Any) -> EventTrigger:
+    return EventTrigger(
+        match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+        match_related=ResourceSpecification({"prefect.resource.role": "flow", "prefect.resource.name": FLOW_NAME}),
+        **parts,
+    )
+
+
+def send(address: str, subject: str, text: str) -> bool:
+    """Send a message without a server; return whether it was, which a block of the server's cannot."""
+    from apprise import Apprise
+
+    if address.startswith(("http://", "https://")):
+        try:
+            return httpx.post(address, json={"text": f"{subject}\n{text}"}, timeout=SEND_TIMEOUT_S).is_success
+        except httpx.HTTPError:
+            return False
+    found = Apprise()
+    return "://" in address and found.add(address) and bool(found.notify(body=text, title=subject))
 
 
 def check_address(address: str) -> None:

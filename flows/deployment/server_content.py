@@ -1,9 +1,12 @@
 """What a Prefect server has to hold: the work pool, the deployments, a limit per dataset, what notices dead runs."""
 
+import asyncio
 import contextlib
 import subprocess
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
@@ -21,20 +24,23 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.schedules import SCHEDULE_TYPES, CronSchedule, NoSchedule
 from prefect.client.schemas.sorting import DeploymentSort
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
+from prefect.server.schemas import schedules
 from prefect.workers.process import ProcessWorker
 
 from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, SYNTHETIC, find_prefect_file
+from flows.deployment.overdue import NOTE, read_nights
 from flows.deployment.service import have_ended, kill, read_note
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
 from kdgat.base import UserError, write_json_atomically
+from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.canbus.catalog import load_catalog
 
 AUTOMATION: Final = "crash runs whose process died"
@@ -198,6 +204,37 @@ def _read_runs(client: SyncPrefectClient, states: Sequence[StateType]) -> list[F
 def read_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     """List the deployments of the work pool, in the order of their names."""
     return client.read_deployments(work_pool_filter=OWN_POOL, sort=DeploymentSort.NAME_ASC)
+
+
+def note_nights(client: SyncPrefectClient, home: Path) -> timedelta:
+    """Note which nights ought to come, where their reports lie, and how long after one the next may complete.
+
+    Return the longest of these times.
+    """
+    noted, nights = read_nights(home), {}
+    flow_ids = {flow.id for flow in client.read_flows() if flow.name == FLOW_NAME}
+    for deployment in read_deployments(client):
+        awake = [
+            found.schedule
+            for found in deployment.schedules
+            if found.active and not isinstance(found.schedule, NoSchedule)
+        ]
+        out = deployment.parameters.get("out")
+        if deployment.flow_id not in flow_ids or not awake or not out or missing_folder(deployment.parameters):
+            continue
+        name = f"{FLOW_NAME}/{deployment.name}"
+        since = noted.get(name, {}).get("since", time.time())
+        patience = min(map(_patience, awake))
+        nights[name] = {"out": str(out), "since": since, "patience_s": patience.total_seconds()}
+    write_json_atomically(home / NOTE, nights)
+    return timedelta(seconds=max((night["patience_s"] for night in nights.values()), default=48 * 3600.0))
+
+
+def _patience(schedule: SCHEDULE_TYPES) -> timedelta:
+    """Return the longest time between two nights of a schedule, and a day: two days for each night."""
+    of_server = getattr(schedules, type(schedule).__name__).model_validate(schedule.model_dump())
+    dates = asyncio.run(of_server.get_dates(n=15))
+    return max((b - a for a, b in pairwise(dates)), default=timedelta(days=1)) + timedelta(days=1)
 
 
 def mark_missing_data(client: SyncPrefectClient) -> None:

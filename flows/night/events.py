@@ -14,6 +14,7 @@ class NightEvent(StrEnum):
 
     REFUSED = f"{PREFIX}.refused"  # it left files out of training, which came since the last night
     PROMOTED = f"{PREFIX}.promoted"  # it put a model into service
+    STANDSTILL = f"{PREFIX}.standstill"  # like the nights before it it promoted nothing, or no night can any more
 
 
 def tell(event: NightEvent, dataset: str, text: str) -> None:

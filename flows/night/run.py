@@ -1,5 +1,6 @@
 """What a night does once its flow has begun: train, compare, decide, report."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,8 +34,9 @@ from kdgat.can.nightly.run import (
     reason_to_train,
     run_config,
 )
+from kdgat.canbus.reading import ReadingProcess
 from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
-from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, judge
+from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, RegistryError, judge
 from kdgat.registry.entry import now
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
 from kdgat.run import EVALUATION, RunError
@@ -43,6 +45,7 @@ from kdgat.stage import Finished, Outcome, RunDirectory
 
 BY: Final = "nightly"  # in the history of the registry
 ARTIFACT_KEY: Final = "night"
+MAX_DECISIONS: Final = 3  # of one night, where the model in service changes while it compares
 
 
 class NightRun:
@@ -75,7 +78,10 @@ class NightRun:
         if inbox is not None and not inbox.exists():
             logger.info("inbox %s was not there and is made: new recordings go into it", inbox)
         try:
-            new_recordings = gather_new_recordings(self.config.data, inbox, ledger, settle_s)
+            with ReadingProcess() as reader:
+                new_recordings = gather_new_recordings(
+                    self.config.data, inbox, ledger, settle_s, reader, self.directory.being_read_path
+                )
         finally:
             ledger.write(self.directory.ledger_path)  # what was imported is imported, whatever comes after
         logger.info("%s", new_recordings.describe())
@@ -111,17 +117,10 @@ class NightRun:
         if not state.is_completed():
             return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
         source = model_source(path)
-        against = self._compared_with(source, record)
-        others = self._held_to(against)
-        contents = {NEW: source.content, "recordings": record.recordings}
-        plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
-        said = {NEW: "the new model", IN_SERVICE: "the model in service"}
-        names = [said.get(name, name) for name in plan.config.runs]
-        logger.info("scoring %s on the same test recordings", " and ".join(names))
-        comparison = self._compare(path, plan)
-        if isinstance(comparison, State):
-            return comparison
-        entry, decision, record = self._decide(path, record, source, against, comparison)
+        decided = self._decided(path, record, source, config, new_recordings.recordings)
+        if isinstance(decided, State):
+            return decided
+        against, comparison, entry, decision, record = decided
         self.registry.note(
             Judgement(
                 model=entry.id,
@@ -141,6 +140,7 @@ class NightRun:
         )
         if warning:
             logger.warning("%s", warning)
+        refused = self.registry.read().refused_since_promotion(FAMILY.name, self.dataset)
         report = NightlyReport(
             dataset=self.dataset,
             new_recordings=new_recordings,
@@ -154,6 +154,7 @@ class NightRun:
             unfinished={other: num_bytes for other, num_bytes in unfinished.items() if other != path},
             reason="" if new_recordings.is_any else reason,
             warning=warning,
+            refused=refused,
         )
         self._write_report(path.name, report.markdown())
         ledger.write(self.directory.ledger_path)
@@ -161,6 +162,8 @@ class NightRun:
         _publish(report.markdown(), self.dataset)
         if decision.accepted:
             tell(NightEvent.PROMOTED, self.dataset, report.sentence())
+        elif standstill := report.standstill():
+            tell(NightEvent.STANDSTILL, self.dataset, standstill)
         for old in self.directory.old_runs(keep_runs):
             try:
                 self.directory.remove_run(old)
@@ -169,6 +172,37 @@ class NightRun:
             else:
                 logger.info("removed %s, whose model is in the registry", old)
         return Completed(message=report.sentence())
+
+    def _decided(
+        self, path: Path, record: NightlyRecord, source: ModelSource, config: CanConfig, recordings: Mapping[str, str]
+    ) -> tuple[ModelEntry | None, Comparison, ModelEntry, Promotion, NightlyRecord] | State[Any]:
+        """Compare and decide, and once more where the model in service is another one, or held, by then.
+
+        Return with what it was compared; the state in which the night ends where the comparison fails or is stopped.
+        """
+        logger = get_run_logger()
+        for left in reversed(range(MAX_DECISIONS)):
+            against = self._compared_with(source, record)
+            others = self._held_to(against)
+            contents = {NEW: source.content, "recordings": record.recordings}
+            plan = plan_comparison(path, config, recordings, contents, self.registry, others)
+            said = {NEW: "the new model", IN_SERVICE: "the model in service"}
+            names = [said.get(name, name) for name in plan.config.runs]
+            logger.info("scoring %s on the same test recordings", " and ".join(names))
+            comparison = self._compare(path, plan)
+            if isinstance(comparison, State):
+                return comparison
+            try:
+                return against, comparison, *self._decide(path, record, source, against, comparison)
+            except RegistryError as error:
+                index = self.registry.read()
+                current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
+                if held is None and current == (None if against is None else against.id):
+                    raise  # nothing has changed: it is damaged, or busy
+                if not left:
+                    return Cancelled(message=f"{error}; nothing is lost: the next night compares again")
+                logger.warning("%s: this night does", error)
+        raise AssertionError
 
     def _compared_with(self, source: ModelSource, record: NightlyRecord) -> ModelEntry | None:
         """Return the model in service, or the one before where this night had come as far as putting its own there."""

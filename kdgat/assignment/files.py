@@ -14,6 +14,7 @@ from kdgat.assignment.matrix_market import read_matrix_market
 from kdgat.assignment.orlibrary import read_text
 from kdgat.assignment.tables import read_table
 from kdgat.base import UserError
+from kdgat.base.memory import require_memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -133,6 +134,7 @@ def _read_npz(path: Path, key: str | None) -> tuple[Any, Any]:
         raise UserError(f"{path}: not an .npz file, but a single array, as numpy.save writes it: rename it to .npy")
     try:
         with np.load(path, allow_pickle=False) as arrays:
+            require_memory(path, sum(entry.file_size for entry in arrays.zip.infolist()))
             names = list(arrays)
             if key is None and set(names) >= SPARSE_NAMES:
                 return _read_sparse(path), None

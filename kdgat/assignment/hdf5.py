@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
+from kdgat.base.memory import require_memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -38,8 +39,8 @@ def read_hdf5(path: Path, key: str | None) -> tuple[Any, Any]:
             )
             if chosen not in found:
                 raise UserError(f"{path}: {_choice(file, found, key)}")
-            mask = _read(found[MASK]).astype(bool) if chosen == COST and MASK in found else None
-            return _read(found[chosen]), mask
+            mask = _read(path, found[MASK]).astype(bool) if chosen == COST and MASK in found else None
+            return _read(path, found[chosen]), mask
     except UserError:
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
@@ -75,7 +76,9 @@ def _choice(file: Any, found: dict[str, Any], key: str | None) -> str:
     )
 
 
-def _read(item: Any) -> NDArray[Any] | csr_array:
+def _read(path: Path, item: Any) -> NDArray[Any] | csr_array:
+    arrays = [item[name] for name in item] if MATLAB_SPARSE in item.attrs else [item]
+    require_memory(path, sum(array.nbytes for array in arrays))  # chunks of zeros take nearly none in the file
     if MATLAB_SPARSE in item.attrs:
         from scipy.sparse import csc_array
 

@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 
 from kdgat.assignment.tables import checked_number
 from kdgat.base import UserError
+from kdgat.base.memory import available_memory, require_memory
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 MAX_ENTRIES: Final = 1 << 31  # of a matrix that is dense in its file: 16 GiB as costs
 MAX_LINES: Final = 1 << 24  # rows or columns of a sparse one
+BYTES_PER_CHARACTER: Final = 6  # of the text: itself, and a number of eight bytes for two of them at least
 _FIELDS: Final = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}  # numbers behind a place
 _SYMMETRIES: Final = {"general": 0, "symmetric": 1, "hermitian": 1, "skew-symmetric": -1}  # sign of the mirror image
 
@@ -73,7 +75,10 @@ def _read_numbers(path: Path) -> NDArray[np.float64]:
         for line in text:
             if line.strip() and not line.startswith("%"):
                 break  # the size
-        rest = text.read()
+        most = available_memory() // BYTES_PER_CHARACTER
+        rest = text.read(most + 1)
+        if len(rest) > most:  # of a compressed one, its size does not say
+            require_memory(path, BYTES_PER_CHARACTER * len(rest))
     if not rest.strip():
         return np.zeros(0)
     with warnings.catch_warnings():

@@ -19,7 +19,14 @@ from kdgat.base import Config, UserError, validate_config
 from kdgat.base.files import read_utf8
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
-from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix, require_dataset_name
+from kdgat.canbus.names import (
+    RECORDING_SUFFIXES,
+    is_recording,
+    is_utf8,
+    recording_stem,
+    recording_suffix,
+    require_dataset_name,
+)
 from kdgat.canbus.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
 
 Role = Literal["train", "test"]
@@ -361,15 +368,18 @@ def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[Rec
 
 
 def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield scenario, name and path of what looks like a recording; the scenario is empty where its name has none."""
+    """Yield scenario, name and path of what looks like a recording; the scenario is empty where its name has none.
+
+    Pipes and devices do not, whatever they are called, nor does a file whose name is no UTF-8.
+    """
     for path in folder.iterdir():
-        if path.name.startswith("."):
+        if path.name.startswith(".") or not is_utf8(path):
             continue
         if path.is_dir():
             for inner in path.rglob("*"):
-                if inner.is_file() and is_recording(inner) and not inner.name.startswith("."):
+                if inner.is_file() and is_recording(inner) and not inner.name.startswith(".") and is_utf8(inner):
                     yield path.name, inner.relative_to(path).with_name(recording_stem(inner)).as_posix(), inner
-        elif is_recording(path):
+        elif is_recording(path) and (path.is_file() or not path.exists()):  # of a link to nothing, reading says so
             scenario, separator, name = recording_stem(path).partition(SCENARIO_SEPARATOR)
             if separator and scenario and name:
                 yield scenario, name, path

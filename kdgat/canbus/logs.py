@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from kdgat.base import sync_to_disk
+from kdgat.base.files import replacing
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
+from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.rows import Rows, join_rows, keep_good_rows
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def read_recording(
     path = Path(path)
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
+    refuse_holes(path)
     path_scenario, name = recording_name(path)
     messages = keep_good_rows(
         _read_rows(path, backend),
@@ -124,7 +125,7 @@ def _text_portions(path: Path, size: int) -> Iterator[Rows]:
         while True:
             try:
                 block = stream.read1(block_bytes)
-            except (EOFError, OSError, zlib.error):  # a compressed log that is cut off
+            except (EOFError, OSError):  # a compressed log that is cut off
                 block, damaged = b"", True
                 pending = pending[: pending.rfind(b"\n") + 1]
             pending += block
@@ -150,16 +151,17 @@ def end_of_lines(content: bytes | bytearray) -> int:
     return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
-def _decompress(path: Path) -> tuple[bytes, bool]:
+def _decompress(path: Path) -> tuple[bytearray, bool]:
     """Return what a compressed log holds, and whether it is cut off: then the whole lines that can be read."""
     content = bytearray()
     with open_recording(path) as stream:
         try:
             while block := stream.read1(_GZIP_BLOCK_BYTES):
                 content += block
-        except (EOFError, OSError, zlib.error):
-            return bytes(content[: content.rfind(b"\n") + 1]), True
-    return bytes(content), False
+        except (EOFError, OSError):
+            del content[content.rfind(b"\n") + 1 :]
+            return content, True
+    return content, False
 
 
 def check_head(path: Path) -> int | None:
@@ -179,8 +181,11 @@ def check_head(path: Path) -> int | None:
         case FileFormat.TEXT:
             from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
 
-            with open_recording(path) as stream:
-                head = stream.read(SNIFFED_BYTES)
+            try:
+                with open_recording(path) as stream:
+                    head = stream.read(SNIFFED_BYTES)
+            except EOFError as error:
+                raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
             is_packed = is_compressed(path)
             find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
             if is_packed or path.stat().st_size > COUNTED_BYTES:
@@ -210,13 +215,6 @@ def write_recording(path: Path | str, messages: Messages) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        write_parquet(Path(temporary), messages, source)
-        with Path(temporary).open("rb") as stream:
-            os.fsync(stream.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(path) as temporary:
+        write_parquet(temporary, messages, source)  # whom it may be read by, the umask says
+        sync_to_disk(temporary)

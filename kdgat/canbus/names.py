@@ -37,6 +37,15 @@ def recording_name(path: Path) -> tuple[str, str]:
     return (scenario, name) if separator else (path.parent.name, stem)
 
 
+def is_utf8(path: Path) -> bool:
+    """Return whether a path is text in UTF-8: no other can stand in a configuration or a report."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def is_path_part(text: str) -> bool:
     """Return whether a name is one part of a path, and no hidden one: what it names stays in the folder it belongs to.
 

@@ -118,6 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         status = _run(tokens)
         _print(end="")
+        _tell_of_overdue_nights()
     except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
         print("stopped", file=sys.stderr)
         status = EXIT_STOPPED
@@ -137,6 +138,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
             _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
         status = _status_of_user_error(tokens)
     sys.exit(status)
+
+
+def _tell_of_overdue_nights() -> None:
+    """Tell whoever sits at a terminal of nights that do not come: those whom a server tells may hear nothing of one."""
+    if not sys.stderr.isatty() or COMPLETION_VARIABLE in os.environ:
+        return
+    from flows.deployment.overdue import find_overdue, home_of
+
+    for sentence in find_overdue(home_of()):
+        print(f"note: {sentence}; `make deployed` says whether server and worker run", file=sys.stderr)
 
 
 def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.Typer":

@@ -198,11 +198,10 @@ def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *,
 @contextmanager
 def _flow_log(console: "Console", *, quiet: bool) -> Iterator[None]:
     """Print what the night itself logs; of what its training logs, the display shows what matters."""
-    from kdgat.can.nightly.run import FLOW_NAME
 
     class Lines(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.module == FLOW_NAME:  # flows/nightly.py, and not the engine that runs it
+            if Path(record.pathname).parent.name == "night":  # flows/night, and not the engine that runs it
                 text = f"{time.strftime('%H:%M:%S')} {record.getMessage()}"
                 console.print(text, markup=False, highlight=False, soft_wrap=True)
 

@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+_CHANGES = ("promotion", "rollback")  # kinds of changes by which another model goes into service
 ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 
 Scores = dict[str, float | None]  # metric -> value; None where the data cannot define it
@@ -136,7 +137,7 @@ class RegistryIndex(_Record):
         changes = [
             change
             for change in self.history
-            if change.model == model_id and change.when >= when and change.kind in ("promotion", "rollback")
+            if change.model == model_id and change.when >= when and change.kind in _CHANGES
         ]
         return changes[-1] if changes else None
 
@@ -153,6 +154,17 @@ class RegistryIndex(_Record):
     def decisions_about(self, model_id: str) -> list[Judgement]:
         """Return what nights decided about a model, the last one last."""
         return [decision for decision in self.decisions if decision.model == model_id]
+
+    def refused_since_promotion(self, family: str, dataset: str) -> list[Judgement]:
+        """Return the decisions of nights since another model went into service, none of which put one there."""
+        of_dataset = self.of_dataset(dataset)
+        changes = [change for change in of_dataset.history if change.family == family and change.kind in _CHANGES]
+        ids = {entry.id for entry in of_dataset.models if entry.family == family}
+        found: list[Judgement] = []
+        for decision in of_dataset.decisions:
+            if decision.model in ids and (not changes or decision.when >= changes[-1].when):
+                found = [] if decision.accepted else [*found, decision]
+        return found
 
     def _promotions(self, family: str, dataset: str) -> list[ServiceChange]:
         promotions: list[ServiceChange] = []

@@ -98,8 +98,20 @@ def judge(
 def ceiling(in_service: Metrics, rule: PromotionRule) -> str:
     """Warn, in one sentence, where no model, or only one as good in every window, can replace one with these scores."""
     judged = [name for name in in_service if _is_judged(in_service[name], rule)]
-    if not judged:
+    return _ceiling_of_means(in_service, judged, rule) or _ceiling_of_alarms(in_service, judged, rule) if judged else ""
+
+
+def _ceiling_of_alarms(in_service: Metrics, judged: Sequence[str], rule: PromotionRule) -> str:
+    known = [name for name in judged if _is_number(in_service[name].get(ALARMS_PER_HOUR))]
+    if not known or rule.more_alarms_per_hour > 0.0 or _mean(in_service, known, ALARMS_PER_HOUR) > 0.0:
         return ""
+    return (
+        "the model in service has no false alarm, so no night can replace it by a model with one, however much better "
+        f"that is otherwise: set more_alarms_per_hour={rule.more_alarms_per_hour:g} higher"
+    )
+
+
+def _ceiling_of_means(in_service: Metrics, judged: Sequence[str], rule: PromotionRule) -> str:
     compared = _compared(in_service, judged, rule)
     if not all(_is_number(in_service[name].get(compared.metric)) for name in compared.scenarios):
         return ""

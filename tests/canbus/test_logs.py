@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -430,6 +431,16 @@ def test_failed_write_leaves_the_earlier_recording(tmp_path: Path) -> None:
         write_recording(path, broken)
     assert len(read_recording(path)) == 10
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize("umask", [0o077, 0o027, 0o022])
+def test_a_recording_may_be_read_by_whom_the_umask_lets(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        write_recording(tmp_path / "s__a.parquet", random_messages(10))
+    finally:
+        os.umask(before)
+    assert (tmp_path / "s__a.parquet").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
 def test_content_hash_ignores_labels_and_names_but_no_message() -> None:

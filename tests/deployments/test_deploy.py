@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
+from flows.deployment.__main__ import EXIT_NOT_RUNNING
+from flows.deployment.overdue import NOTE, read_nights
 from flows.deployment.server_content import NO_DATA
 from flows.deployment.service import Service
 from kdgat.base import write_json_atomically
@@ -63,6 +65,17 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     assert (marked["hcrl-sa"], marked["synthetic"], marked["recordings"]) == (True, False, False)
     limits = installed.api("POST", "/v2/concurrency_limits/filter", {})
     assert {limit["name"]: limit["limit"] for limit in limits}["dataset synthetic"] == 1
+
+    # Nights ought to come: nobody need be told yet, and somebody has to be once two days have gone by without one.
+    home = installed.here.home
+    assert set(read_nights(home)) == {"nightly/synthetic"}
+    assert (installed.command("check").returncode, installed.command("check").stdout) == (0, "")
+    night = read_nights(home)["nightly/synthetic"]
+    write_json_atomically(home / NOTE, {"nightly/synthetic": {**night, "since": night["since"] - 60 * 3600}})
+    overdue = installed.command("check")
+    assert overdue.returncode == EXIT_NOT_RUNNING
+    assert overdue.stdout.startswith("nightly/synthetic: no night has completed for 60.0 h, since ")
+    write_json_atomically(home / NOTE, {"nightly/synthetic": night})
 
 
 def test_who_does_not_know_the_string_is_refused_and_no_log_or_command_shows_it(installed: Installed) -> None:

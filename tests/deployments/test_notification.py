@@ -4,13 +4,17 @@ import json
 import queue
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from uuid import UUID
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import State, StateType
 from prefect.events.worker import EventsWorker
+from prefect.states import Completed, Late, Pending, Running
 
 from flows.deployment.notification import AUTOMATIONS, ensure_notifications
 from flows.night.events import NightEvent, tell
@@ -82,6 +86,7 @@ def test_a_night_that_failed_refused_files_or_promoted_a_model_is_told_with_the_
     for what, words in (
         ("failed", ("night of my_cars failed", FAILURE)),
         (NightEvent.REFUSED, ("night of my_cars refused files", "train_1__a.csv is no Parquet")),
+        (NightEvent.STANDSTILL, ("nights of my_cars promote nothing", "kdgat.night.standstill: train_1")),
         (NightEvent.PROMOTED, ("night of my_cars put a new model into service", "kdgat.night.promoted: train_1")),
     ):
         night(what)
@@ -98,6 +103,61 @@ def test_a_night_that_failed_refused_files_or_promoted_a_model_is_told_with_the_
     for value in ("off", "off"):
         ensure_notifications(client, value)
         assert not any(client.read_automations_by_name(name) for name in AUTOMATIONS)
+
+
+class DeployedNight:
+    """A deployment of the flow `nightly`, of which one run may go on."""
+
+    def __init__(self, client: SyncPrefectClient) -> None:
+        @flow(name="nightly")
+        def nightly(config: dict[str, Any]) -> None:
+            pass
+
+        self.client = client
+        content = {
+            "flow_id": str(client.create_flow(nightly)),
+            "name": "my-cars",
+            "parameters": {"config": {"data": {"dataset": "my_cars"}}},
+            "concurrency_limit": 1,
+            "concurrency_options": {"collision_strategy": "CANCEL_NEW"},
+        }
+        self.id = UUID(client.request("POST", "/deployments/", json=content).json()["id"])
+
+    def run(self) -> UUID:
+        return self.client.create_flow_run_from_deployment(self.id).id
+
+    def set(self, run: UUID, *states: State[Any]) -> None:
+        for state in states:
+            self.client.set_flow_run_state(run, state)
+
+
+def test_a_night_that_finds_its_dataset_taken_is_told_and_so_is_that_none_completes(
+    client: SyncPrefectClient, receiver: Receiver
+) -> None:
+    ensure_notifications(client, f"http://127.0.0.1:{receiver.port}/", patience=timedelta(seconds=12))
+    deployed = DeployedNight(client)
+    first, second = deployed.run(), deployed.run()
+    deployed.set(first, Pending(), Running())
+    deployed.set(second, Pending())
+    assert client.read_flow_run(second).state_type == StateType.CANCELLED
+    text = receiver.text()
+    assert "night of my_cars was cancelled" in text
+    assert "concurrency limit" in text
+    text = receiver.text()
+    assert "no night of my_cars completes" in text
+    assert "`make deployed` says whether the worker runs" in text
+    # One that completes is good news for as long as the next one may take, and then none.
+    deployed.set(first, Completed())
+    assert "no night of my_cars completes" in receiver.text()
+
+
+def test_a_night_that_starts_late_because_no_worker_runs_counts_as_one_that_did_not_complete(
+    client: SyncPrefectClient, receiver: Receiver
+) -> None:
+    ensure_notifications(client, f"http://127.0.0.1:{receiver.port}/", patience=timedelta(seconds=12))
+    deployed = DeployedNight(client)
+    deployed.set(deployed.run(), Late())  # as the server says of one that nobody takes
+    assert "no night of my_cars completes" in receiver.text()
 
 
 def test_an_address_of_apprise_works_too(client: SyncPrefectClient, receiver: Receiver) -> None:

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 from uuid import UUID
@@ -15,6 +16,7 @@ from prefect.states import Completed, Running
 
 from flows.deployment import server_content
 from flows.deployment.installation import POOL, PREFECT_FILE
+from flows.deployment.overdue import read_nights
 from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool, keeping_schedules
 from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
@@ -139,6 +141,32 @@ def test_a_deploy_that_fails_half_way_keeps_them_too(deployed: Deployed) -> None
         fail()
     assert not deployed.is_awake()
     assert len(deployed.schedules()) == 2
+
+
+def test_what_nights_ought_to_come_is_noted_with_the_time_they_may_take(
+    client: SyncPrefectClient, tmp_path: Path
+) -> None:
+    @flow(name="nightly")
+    def nightly() -> None:
+        pass
+
+    def deploy(name: str, *crons: str, active: bool = True, **parameters: str) -> None:
+        rows = [{"schedule": {"cron": cron, "timezone": "Europe/Vienna"}, "active": active} for cron in crons]
+        content = {"name": name, "work_pool_name": POOL, "schedules": rows, "parameters": parameters}
+        client.request("POST", "/deployments/", json={"flow_id": str(client.create_flow(nightly)), **content})
+
+    deploy("daily", "0 2 * * *", out="/nights/daily")
+    deploy("weekdays", "0 2 * * 1-5", out="/nights/weekdays")
+    deploy("asleep", "0 2 * * *", active=False, out="/nights/asleep")
+    deploy("by-hand", out="/nights/by-hand")
+    longest = server_content.note_nights(client, tmp_path)
+    nights = read_nights(tmp_path)
+    assert set(nights) == {"nightly/daily", "nightly/weekdays"}
+    assert 48 * 3600 <= nights["nightly/daily"]["patience_s"] <= 49 * 3600  # one of them may have 25 hours
+    assert longest == timedelta(seconds=nights["nightly/weekdays"]["patience_s"])
+    assert timedelta(days=4) <= longest <= timedelta(days=4, hours=1)
+    server_content.note_nights(client, tmp_path)
+    assert read_nights(tmp_path) == nights  # since when they ought to come stays
 
 
 def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_for_them(

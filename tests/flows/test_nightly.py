@@ -1,18 +1,21 @@
 """NightlyRuns of retraining on tiny synthetic traffic, by calling the flow as a deployment does."""
 
 import json
+import logging
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
@@ -20,9 +23,10 @@ import flows.night.run as module
 from flows.cancellation import is_cancelling
 from flows.parameters import NO_REQUEST, as_site
 from kdgat.can.evaluation.other_recordings import evaluate_run
-from kdgat.can.nightly.comparison import NEW, Comparison
+from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.registered import ModelSource
+from kdgat.can.nightly.run import ComparisonPlan
 from kdgat.cluster import LOCAL
 from kdgat.registry import Promotion, PromotionRule, Registry
 from kdgat.registry.entry import Metrics, now
@@ -160,6 +164,43 @@ def test_a_night_that_died_after_its_promotion_decides_the_same_again(decisions:
     path = decisions.run.directory.runs_path / "third"
     assert decisions.run._decide(path, record, decisions.last, against, comparison)[1] == decision
     assert decisions.registry.read() == before
+
+
+def test_a_night_compares_again_where_the_model_in_service_changes_in_that_second(
+    decisions: Decisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = decisions.night("first", a=0.8)
+    second, _ = decisions.night("second", a=0.9)
+    scores = {"f1": 0.95, "false_alarm_rate": 0.0, "num_windows": 500.0, "num_attack_windows": 50.0}
+    registry, compared, promote = decisions.registry, [], decisions.registry.promote
+
+    def compare(path: Path, plan: ComparisonPlan) -> Comparison:
+        compared.append(Path(plan.config.runs[IN_SERVICE]).name)
+        return Comparison(metrics={NEW: {"a": scores}, IN_SERVICE: decisions.scores[first]}, recordings=[], left_out={})
+
+    monkeypatch.setattr(decisions.run, "_compare", compare)
+    monkeypatch.setattr(module, "get_run_logger", logging.getLogger)
+    for name, hold in (("third", False), ("fourth", True)):
+        if decisions.in_service() != second:
+            promote(second, reason="again", by="ann")
+        compared.clear()
+
+        def promote_late(*arguments: Any, hold: bool = hold, **others: Any) -> Any:
+            if len(compared) == 1:
+                promote(first, reason="it is faster", by="ann", hold=hold)  # at this very moment
+            return promote(*arguments, **others)
+
+        monkeypatch.setattr(registry, "promote", promote_late)
+        path = decisions.run.directory.runs_path / name
+        source = ModelSource({"weights": name.encode()}, name.encode().hex().ljust(64, "0"), {})
+        record = NightlyRecord(created=now(), recordings=name, config="", start=None)
+        decided = decisions.run._decided(path, record, source, decisions.run.config, {})
+        assert not isinstance(decided, State)
+        _, _, entry, decision, _ = decided
+        assert compared == [second, first]
+        assert decision.accepted is not hold
+        assert decisions.in_service() == (first if hold else entry.id)
+        assert ("is held by ann" in decision.describe()) is hold
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,14 @@
 """When a new model takes the place of the one in service."""
 
 import math
+from typing import Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.base import ConfigurationError, validate_config
-from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange, judge
+from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, ServiceChange, judge
 from kdgat.registry.entry import Metrics, RegistryIndex, Scores
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
 
@@ -258,6 +259,21 @@ def test_a_rule_that_no_model_can_meet_any_more_is_warned_of(rule: PromotionRule
     assert words in warning if words else warning == ""
 
 
+@pytest.mark.parametrize("accept", ["better", "not_worse"])
+def test_a_model_without_false_alarms_that_keeps_better_ones_out_is_warned_of(
+    accept: Literal["better", "not_worse"],
+) -> None:
+    current, new = {"a": per_hour(0.9, 0.0), "b": attacked(0.9)}, {"a": per_hour(0.99, 0.2), "b": attacked(0.99)}
+    rule = PromotionRule(accept=accept)
+    assert not judge(new, current, rule).accepted
+    assert "no false alarm" in ceiling(current, rule)
+    assert "set more_alarms_per_hour=0 higher" in ceiling(current, rule)
+    higher = PromotionRule(accept=accept, more_alarms_per_hour=0.2)
+    assert judge(new, current, higher).accepted
+    assert not ceiling(current, higher)
+    assert not ceiling(new, rule)
+
+
 def test_with_not_worse_no_sequence_of_nights_walks_the_mean_down() -> None:
     """Each night has 4 % more error than the one before, which is within the margin of 5 %."""
     nights = Nights(PromotionRule(accept="not_worse", worse_by=1.0))
@@ -494,3 +510,23 @@ def test_a_scenario_that_is_gone_or_too_small_by_now_is_named() -> None:
 def test_a_mistake_in_the_rule_is_named(data: dict[str, object], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words.replace("(", r"\(")):
         validate_config(PromotionRule, data)
+
+
+def test_nights_that_promoted_nothing_are_counted_since_a_model_went_into_service() -> None:
+    models = tuple(ModelEntry(id=name, family="can", dataset="cars", content=name) for name in "abcd")
+    other = ModelEntry(id="x", family="can", dataset="vans", content="x")
+
+    def judged(model: str, when: str, accepted: bool = False) -> Judgement:
+        return Judgement(model=model, when=when, compared_with=None, accepted=accepted, reasons=(), by="nightly")
+
+    decisions = (judged("a", "1", True), judged("b", "2"), judged("x", "2"), judged("c", "3"))
+    index = RegistryIndex(models=(*models, other), decisions=decisions)
+    assert [found.model for found in index.refused_since_promotion("can", "cars")] == ["b", "c"]
+    change = ServiceChange(
+        kind="promotion", when="2.5", family="can", dataset="cars", previous="a", model="b", reason="", by="ann"
+    )
+    index = index.model_copy(update={"history": (change,)})
+    assert [found.model for found in index.refused_since_promotion("can", "cars")] == ["c"]
+    assert [found.model for found in index.refused_since_promotion("can", "vans")] == ["x"]
+    index = index.model_copy(update={"decisions": (*decisions, judged("d", "4", True))})
+    assert index.refused_since_promotion("can", "cars") == []

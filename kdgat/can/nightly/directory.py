@@ -40,6 +40,7 @@ class NightlyDirectory(Exclusive):
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.ledger_path = self.record_path = self.path / "nightly.json"
+        self.being_read_path = self.path / "being-read.json"
         self.runs_path = self.path / "runs"
         self.reports_path = self.path / "reports"
         self.lock_path = self.path / "nightly.lock"

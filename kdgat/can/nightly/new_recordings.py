@@ -1,28 +1,38 @@
 """Which recordings are new or changed since the last nightly run, by content, and how they come into the data root.
 
 Two places are looked at: an inbox, whose files are imported, and the dataset's folder itself. A file that cannot be
-used is named with its reason, looked at again every night, and stands in nobody's way.
+used is named with its reason, looked at again every night, and stands in nobody's way. One that ends the process which
+reads it (`kdgat/canbus/reading.py`) is left alone until it changes.
 """
 
+import json
+import os
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base.files import make_folder, write_snapshot
 from kdgat.base.kept import read_kept
 from kdgat.can.config import DataConfig
-from kdgat.canbus import ReadLimits, RecordingError, read_recording
-from kdgat.canbus.catalog import DatasetError, entry_or_default, find_entry, matches_hold_out, walk_recordings
-from kdgat.canbus.importing import NO_LABELS, free_place, import_recording
+from kdgat.canbus import RecordingError
+from kdgat.canbus.catalog import entry_or_default, find_entry, matches_hold_out, walk_recordings
+from kdgat.canbus.importing import free_place
 from kdgat.canbus.messages import SCENARIO_SEPARATOR
-from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording
+from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, is_utf8
+from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
 NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, or put it into a folder <scenario>"
+NO_UTF8: Final = "its name is no text in UTF-8: rename it"
+MAX_DEATHS: Final = 2
+"""Nights that may die while a file is read; somebody may have ended one of them."""
 
 
 class _Record(BaseModel):
@@ -67,6 +77,7 @@ class KnownFile(_Record):
     sha256: str
     terms: Terms | None = None  # under which it can be used; None before they were written down
     refusal: str = ""
+    is_lethal: bool = False  # it ended what read it: it is not read again while its signature stays
     target: str = ""  # of a file of the inbox that was imported: the recording's file in the dataset's folder
 
 
@@ -144,7 +155,12 @@ def require_recordings(data: DataConfig, inbox: Path | None) -> None:
 
 
 def gather_new_recordings(
-    data: DataConfig, inbox: Path | None, ledger: NightlyLedger, settle_s: float
+    data: DataConfig,
+    inbox: Path | None,
+    ledger: NightlyLedger,
+    settle_s: float,
+    reader: ReadingProcess,
+    being_read: Path,
 ) -> NewRecordings:
     """Import what the inbox holds, look at the dataset's folder, and say what is new since the last completed night.
 
@@ -155,11 +171,13 @@ def gather_new_recordings(
         inbox: folder in the layout of a dataset's folder, made if it is missing; None for none.
         ledger: what is known.
         settle_s: a file that changed less than this many seconds ago, and not by this import, is still being written.
+        reader: of recordings.
+        being_read: a note of the recording that is being read, should this process die of it.
 
     Raises:
         UserError, DatasetError: naming a folder that is not there and what to do.
     """
-    scan = _RecordingScan(data, ledger)
+    scan = _RecordingScan(data, ledger, reader, being_read)
     imported: dict[str, str] = {}
     refused: dict[str, str] = {}
     waiting: list[str] = []
@@ -169,6 +187,7 @@ def gather_new_recordings(
     usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
     refusals = left | {name: file.refusal for name, file in known.items() if file.refusal}
     refused |= {str(scan.folder / name): reason for name, reason in refusals.items() if reason}
+    refused |= {shown(path): NO_UTF8 for path in _hidden_by_their_names(scan.folder)}
     contents = scan.contents(inbox)
     marks = {file: f"{contents.get(file, '')} {reason}" for file, reason in refused.items()}
     newly_refused = tuple(sorted(file for file, mark in marks.items() if ledger.refused.get(file) != mark))
@@ -187,31 +206,46 @@ def gather_new_recordings(
 
 
 def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:
-    """List the files of an inbox that are not named like a recording; hidden ones are nobody's business."""
+    """List what of an inbox is no folder and not named like a recording; hidden ones are nobody's business."""
     return sorted(
         path
         for path in inbox.rglob("*")
-        if path.is_file()
+        if not path.is_dir()
         and path not in recordings
         and not any(part.startswith(".") for part in path.relative_to(inbox).parts)
     )
 
 
+def _hidden_by_their_names(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if not is_utf8(path) and is_recording(path) and path.is_file())
+
+
 def _not_named_like_one(path: Path) -> str:
+    if not is_utf8(path):
+        return NO_UTF8
+    if not path.is_file():
+        return "is no file, but a pipe, a socket, a device or a link to nothing: remove it"
     if is_recording(path):
         return f"{NO_SCENARIO}, or remove it"
     return f"is no recording by its name, which ends in none of {', '.join(RECORDING_SUFFIXES)}: rename or remove it"
 
 
+def shown(path: Path) -> str:
+    """Write a path as text, whatever bytes it has."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 class _RecordingScan:
     """Look at the files of an inbox and of a dataset's folder, each content once."""
 
-    def __init__(self, data: DataConfig, ledger: NightlyLedger) -> None:
+    def __init__(self, data: DataConfig, ledger: NightlyLedger, reader: ReadingProcess, being_read: Path) -> None:
         self.data = data
         self.ledger = ledger
+        self.reader = reader
+        self.being_read = being_read
+        self.deaths = self._deaths()
         self.entry = entry_or_default(data.dataset, data.catalog)
         self.folder = self.entry.folder_in(data.data_root)
-        self.limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
 
     def take_in(self, inbox: Path, settle_s: float) -> tuple[dict[str, str], dict[str, str], list[str]]:
         """Import what is new in the inbox; return what was imported, what was refused and why, and what waits."""
@@ -236,7 +270,7 @@ class _RecordingScan:
                 signature = Signature.of(path)
                 is_same = before is not None and before.signature == signature
                 # What was imported is judged where it lies now; what was refused is judged anew.
-                if before is not None and is_same and not before.refusal:
+                if before is not None and is_same and (not before.refusal or before.is_lethal):
                     file = before
                 elif signature.is_fresh(settle_s):
                     waiting.append(key)
@@ -244,16 +278,22 @@ class _RecordingScan:
                         seen[key] = before
                     continue
                 else:
-                    sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+                    sha256 = before.sha256 if before is not None and is_same else _content(path)
                     if before is not None and before.sha256 == sha256 and not before.refusal:
                         file = before.model_copy(update={"signature": signature})
                     else:
                         others = {target: other for target, other in targets.items() if other != key}
                         file = self._import(path, scenario, name, signature, sha256, others)
+                        if file.refusal and Signature.of(path) != signature:  # it changed while it was read
+                            waiting.append(key)
+                            continue
                         if file.target:
                             imported[key] = file.target
             except OSError as error:  # gone or not readable by us: the others are not
                 refused[str(path)] = str(error)
+                continue
+            except RecordingError as error:
+                refused[str(path)] = error.problem
                 continue
             seen[key] = file
             if file.target:
@@ -263,12 +303,12 @@ class _RecordingScan:
         for path in _no_recordings(inbox, {path for _, _, path, _ in found}):
             key = path.relative_to(inbox).as_posix()
             try:
-                if Signature.of(path).is_fresh(settle_s):  # a copy under another name until it is whole, perhaps
-                    waiting.append(key)
+                if path.is_file() and Signature.of(path).is_fresh(settle_s):  # a copy until it is whole, perhaps
+                    waiting.append(shown(Path(key)))
                 else:
-                    refused[str(path)] = _not_named_like_one(path)
+                    refused[shown(path)] = _not_named_like_one(path)
             except OSError as error:
-                refused[str(path)] = str(error)
+                refused[shown(path)] = str(error)
         self.ledger.inbox = seen
         return imported, refused, waiting
 
@@ -284,42 +324,71 @@ class _RecordingScan:
     ) -> KnownFile:
         flat = name.replace("/", "-")
         target = f"{scenario}{SCENARIO_SEPARATOR}{flat}.parquet"
-        refusal = ""
+        answer = Answer("")
         if not scenario:
-            refusal = NO_SCENARIO
+            answer = Answer(NO_SCENARIO)
         elif target in targets:
-            refusal = f"is the same recording of the same scenario as {targets[target]}; give it another name"
+            answer = Answer(f"is the same recording of the same scenario as {targets[target]}; give it another name")
         else:
-            try:
-                import_recording(
-                    path,
-                    self.folder,
-                    scenario,
-                    name=flat,
-                    replace=True,
-                    put_aside=self.folder / REPLACED,
-                    require_labels=self._trains(scenario, name),
-                    limits=self.limits,
-                )
-            except (RecordingError, DatasetError) as error:
-                refusal = error.problem if isinstance(error, RecordingError) else str(error)
-            else:
+            trains, put_aside = self._trains(scenario, name), str(self.folder / REPLACED)
+            answer = self._read(path, scenario, trains, signature, flat, str(self.folder), put_aside)
+            if not answer.refusal:
                 self._put_aside(scenario, name, self.folder / target)
-        return KnownFile(signature=signature, sha256=sha256, refusal=refusal, target="" if refusal else target)
+        return KnownFile(
+            signature=signature, sha256=sha256, target="" if answer.refusal else target, **answer._asdict()
+        )
+
+    def _read(self, path: Path, scenario: str, trains: bool, signature: Signature, *into: str) -> Answer:
+        """Have a file read, with a note of it that stays where this process dies of it."""
+        modified_ns, deaths = self.deaths.get(str(path), (0, 0))
+        deaths = deaths if modified_ns == signature.modified_ns else 0
+        if deaths >= MAX_DEATHS:
+            text = "ended nights, or what read it: export it again; `touch` it to have it read again"
+            return Answer(text, is_lethal=True)
+        self._note({**self.deaths, str(path): (signature.modified_ns, deaths + 1)})
+        self.deaths.pop(str(path), None)
+        try:
+            answer = self.reader.ask(ReadingRequest(str(path), scenario, self.data.max_bad_fraction, trains, *into))
+            if answer.is_lethal:  # known, too, if this night dies of something else
+                self.deaths[str(path)] = (signature.modified_ns, MAX_DEATHS)
+            return answer
+        finally:
+            self._note(self.deaths)
+
+    def _note(self, deaths: Mapping[str, tuple[int, int]]) -> None:
+        """Note of which files nights died; not forced to disk: it outlives the process, which is enough."""
+        if make_folder(self.being_read.parent):
+            write_snapshot(self.being_read, json.dumps(deaths).encode(), durable=False)
+
+    def _deaths(self) -> dict[str, tuple[int, int]]:
+        """Read which files nights before died of: path -> when it was changed, and how many died."""
+        try:
+            noted = json.loads(self.being_read.read_text())
+            return {str(path): (int(modified_ns), int(deaths)) for path, (modified_ns, deaths) in noted.items()}
+        except (OSError, ValueError, TypeError, AttributeError):  # none did, or it was not written whole
+            return {}
 
     def _put_aside(self, scenario: str, name: str, kept: Path) -> None:
         """Move other files of the recording that was just imported where no dataset looks; nothing is deleted."""
-        for other_scenario, other_name, path in list(walk_recordings(self.folder)):
-            if (other_scenario, other_name) == (scenario, name) and path != kept:
+        for path in self._places.pop((scenario, name), []):
+            if path != kept:
                 place = free_place(self.folder / REPLACED / path.relative_to(self.folder))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str], list[Path]]:
+        """Find the files of each recording as the first import leaves them; nothing is imported twice in a night."""
+        found: dict[tuple[str, str], list[Path]] = {}
+        for scenario, name, path in walk_recordings(self.folder):
+            found.setdefault((scenario, name), []).append(path)
+        return found
 
     def look(self, settle_s: float, imported: Collection[str]) -> tuple[dict[str, KnownFile], dict[str, str]]:
         """Look at every file of the dataset's folder; return what they are, and which could not be looked at.
 
         Of these, why; no reason is given for one that is still being written. All are read
-        but those known to be usable, in this process: a night that finds much parses it where it runs.
+        but those known to be usable, on this machine: a night that finds much parses it where it runs.
         """
         if not self.folder.is_dir():
             raise UserError(
@@ -330,13 +399,15 @@ class _RecordingScan:
         left: dict[str, str] = {}
         for scenario, name, path in sorted(walk_recordings(self.folder)):
             key = path.relative_to(self.folder).as_posix()
-            terms = Terms(trains=self._trains(scenario, name), max_bad_fraction=self.limits.max_bad_fraction)
+            terms = Terms(trains=self._trains(scenario, name), max_bad_fraction=self.data.max_bad_fraction)
             try:
                 file = self._look_at(
                     path, scenario, terms, self.ledger.data.get(key), 0.0 if key in imported else settle_s
                 )
             except OSError as error:  # gone or not readable by us: the others are not
                 left[key] = str(error)
+            except RecordingError as error:
+                left[key] = error.problem
             else:
                 if file is None:
                     left[key] = ""
@@ -351,25 +422,25 @@ class _RecordingScan:
         """Return what a file is, from what was known where it is the same; None while it is being written."""
         signature = Signature.of(path)
         is_same = before is not None and before.signature == signature
-        sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+        if before is not None and is_same and before.is_lethal:
+            return before
+        sha256 = before.sha256 if before is not None and is_same else _content(path)
         if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
             return before.model_copy(update={"signature": signature})
         if not is_same and signature.is_fresh(settle_s):
             return None
-        refusal = self._refusal(path, scenario, trains=terms.trains)
-        return KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
-
-    def _refusal(self, path: Path, scenario: str, *, trains: bool) -> str:
-        """State why a file cannot be used; empty if it can."""
-        if not scenario:
-            return NO_SCENARIO
-        try:
-            messages = read_recording(path, scenario=scenario, limits=self.limits)
-        except RecordingError as error:
-            return error.problem
-        return NO_LABELS if trains and not messages.labelled else ""
+        answer = self._read(path, scenario, terms.trains, signature) if scenario else Answer(NO_SCENARIO)
+        if answer.refusal and Signature.of(path) != signature:  # it changed while it was read
+            return None
+        return KnownFile(signature=signature, sha256=sha256, terms=terms, **answer._asdict())
 
     def _trains(self, scenario: str, name: str) -> bool:
         if self.data.hold_out:
             return not matches_hold_out(name, self.entry.vehicle_of(name), self.data.hold_out)
         return self.entry.role_of(scenario) == "train"
+
+
+def _content(path: Path) -> str:
+    """Hash a file; RecordingError for one that is nearly all holes, which would take for ever."""
+    refuse_holes(path)
+    return sha256_of_file(path)

@@ -3,14 +3,18 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
-from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange
+from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, ServiceChange
 from kdgat.registry.promotion_rule import FALSE_ALARMS
 from kdgat.run import OutputDirectory
+
+NIGHTS_OF_STANDSTILL: Final = 7
+"""Nights in a row that trained and promoted nothing, of which people are told, and of each so many more."""
 
 
 @dataclass(frozen=True)
@@ -29,11 +33,20 @@ class NightlyReport:
     unfinished: Mapping[Path, int] = field(default_factory=dict)  # run of a night that did not end -> bytes
     reason: str = ""  # why it was trained, where that was for no new recording
     warning: str = ""  # that no later night can replace the model in service
+    refused: Sequence[Judgement] = ()  # of this night and those before it, since a model went into service
 
     def sentence(self) -> str:
         """Say in one sentence what changed."""
         what = "went into service" if self.decision.accepted else "was registered and did not go into service"
         return f"{self.reason or self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
+
+    def standstill(self) -> str:
+        """Say that nights promote nothing, since when and why; empty for a night of which nobody need be told."""
+        nights = len(self.refused)
+        if self.decision.accepted or not (self.warning or (nights and nights % NIGHTS_OF_STANDSTILL == 0)):
+            return ""
+        since = [f"nights that trained and promoted nothing since {first.when}: {nights}" for first in self.refused[:1]]
+        return "; ".join([*([self.warning] if self.warning else []), *since, f"this one: {self.decision.describe()}"])
 
     def markdown(self) -> str:
         """Write the morning's report."""
@@ -53,6 +66,7 @@ class NightlyReport:
             *(f"* {reason}" for reason in self.decision.reasons),
             "",
             *([f"**Warning**: {self.warning}.", ""] if self.warning else []),
+            *([f"Nights in a row that promoted nothing: {len(self.refused)}.", ""] if self.refused else []),
             *([f"Trained because of this: {self.reason}.", ""] if self.reason else []),
             f"Rule: mean {rule.metric} over scenarios {asks}, none worse by more than "
             f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}; "

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.readers.detect import load_library, open_recording
+from kdgat.canbus.readers.limits import Growth
 from kdgat.canbus.readers.rows import FrameColumns, Rows
 
 _OBJECT: Final = b"LOBJ"
@@ -30,7 +31,9 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
     with open_recording(path) as stream:
         damage = (blf.BLFParseError, struct.error, zlib.error, EOFError, OSError, ValueError, OverflowError)
         try:
-            reader = _careful_reader(blf)(stream)
+            reader = _careful_reader(blf, Growth(path))(stream)
+        except RecordingError:
+            raise
         except damage as error:
             raise RecordingError(path, f"is no readable Vector BLF file ({error}); export it again") from error
         # A logger that was switched off leaves a header without the size.
@@ -47,6 +50,8 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
                 )
                 if len(columns) >= size:
                     yield columns.take()
+        except RecordingError:  # it grows too much
+            raise
         except damage:
             damaged = True
     if damaged:
@@ -54,10 +59,32 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
     yield columns.take()
 
 
-def _careful_reader(blf: ModuleType) -> Any:
-    """Return python-can's reader with a look at the sizes of objects: at one of 0 bytes it would never end."""
+def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
+    """Return python-can's reader with a look at what containers hold, and at the sizes of objects in them.
+
+    It unpacks a container whole, whatever comes out, and at an object of 0 bytes it would never end.
+    """
 
     class CarefulReader(blf.BLFReader):  # type: ignore[name-defined]
+        def __iter__(self) -> Iterator[Any]:
+            header, container = blf.OBJ_HEADER_BASE_STRUCT, blf.LOG_CONTAINER_STRUCT
+            while head := self.file.read(header.size):
+                signature, _, _, size, kind = header.unpack(head)
+                if signature != _OBJECT or size < header.size:
+                    raise blf.BLFParseError
+                body = self.file.read(size - header.size)
+                self.file.read(size % 4)  # padding
+                if kind != blf.LOG_CONTAINER:
+                    continue
+                method, _ = container.unpack_from(body)
+                data = body[container.size :]
+                if method == blf.ZLIB_DEFLATE:
+                    data = zlib.decompressobj().decompress(data, growth.left + 1)
+                elif method != blf.NO_COMPRESSION:
+                    continue
+                growth.add(len(data))
+                yield from self._parse_container(data)
+
         def _parse_container(self, data: bytes) -> Iterator[Any]:
             known, place = self._tail + data, 0
             while (place := known.find(_OBJECT, place, place + 8)) >= 0 and place + _LEAST_BYTES <= len(known):

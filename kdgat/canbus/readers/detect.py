@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import importlib
+import os
+import zlib
 from collections.abc import Sequence
 from enum import StrEnum
 from gzip import GzipFile
-from io import BufferedReader
+from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from kdgat.base import MIB
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.names import recording_suffix
+from kdgat.canbus.readers.limits import Growth
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16
@@ -55,9 +63,46 @@ def is_compressed(path: Path) -> bool:
         return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
 
 
-def open_recording(path: Path) -> GzipFile | BufferedReader:
-    """Open a file for reading its bytes, decompressed where gzip has compressed them."""
-    return GzipFile(path, "rb") if is_compressed(path) else path.open("rb")
+class _Unpacked(RawIOBase):
+    """What gzip has compressed, as far as it may grow; damage of any kind is an OSError or EOFError."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = GzipFile(path, "rb")
+        self._growth = Growth(path)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, place: int, whence: int = os.SEEK_SET, /) -> int:
+        return self._file.seek(place, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Buffer, /) -> int:
+        view = memoryview(buffer)
+        try:
+            data = self._file.read1(len(view))
+        except zlib.error as error:
+            raise OSError(str(error)) from error
+        self._growth.add(len(data))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+def open_recording(path: Path) -> BufferedReader:
+    """Open a file for reading its bytes, decompressed where gzip has compressed them.
+
+    Reading raises RecordingError where what comes out is more than a log of that size holds.
+    """
+    return BufferedReader(_Unpacked(path), MIB) if is_compressed(path) else path.open("rb")
 
 
 def find_format(path: Path) -> FileFormat:
@@ -84,6 +129,8 @@ def find_format(path: Path) -> FileFormat:
             path,
             f"is named {path.suffix}, but is no {promised} file (it starts with {shown!r}); name it after its format",
         )
+    if compressed and head.startswith(GZIP_MAGIC):
+        raise RecordingError(path, "is gzip inside gzip; unpack it by `gunzip` first")
     if compressed and found in (FileFormat.PARQUET, FileFormat.MF4):
         raise RecordingError(path, f"is a {found} file inside gzip; unpack it by `gunzip` first")
     return found

@@ -1,13 +1,12 @@
 """MF4 with bus logging through asammdf: whole groups of frames as arrays.
 
 asammdf's compiled part can take its process with it when a file is damaged, prints what it thinks of one, and follows
-links that lead back for ever. It works in a process of its own (`python -m` this module) with a limit of processor
-time, which costs a second, so that a bad file is an error and no more.
+links that lead back for ever. It works in a process of its own (`python -m` this module) with limits of memory and
+processor time, which costs a second, so that a bad file is an error and no more.
 """
 
 from __future__ import annotations
 
-import resource
 import signal
 import subprocess
 import sys
@@ -21,10 +20,9 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.canbus.readers.detect import load_library
+from kdgat.canbus.readers.limits import LEAST_S, limit_process, most_time
 from kdgat.canbus.readers.rows import MAX_CHANNELS, Rows, RowStatus, join_rows
 
-LEAST_S = 60  # of processor time that a file of any size may take; imports take three of them
-BYTES_PER_S = 100_000  # that are read at the very least: a hundredth of what compressed files were seen to take
 _REFUSED = 3  # exit status of the process for a file that is no use; it prints why
 _COLUMNS = ("timestamp", "identifier", "payload", "length", "label", "status")
 _KINDS = ("CAN_DataFrame", "CAN_RemoteFrame", "CAN_ErrorFrame")
@@ -37,7 +35,7 @@ def read_mf4(path: Path) -> Rows:
     """
     with tempfile.TemporaryDirectory() as folder:
         columns_path = Path(folder) / "columns.npz"
-        limit_s = LEAST_S + path.stat().st_size // BYTES_PER_S
+        limit_s = most_time(path.stat().st_size, LEAST_S)
         command = [sys.executable, "-m", __name__, str(path), str(columns_path), str(limit_s)]
         answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode == _REFUSED:
@@ -69,9 +67,12 @@ def read_mf4(path: Path) -> Rows:
 
 def main(path: Path, columns_path: Path, limit_s: int) -> int:
     """Read a file and write its rows for `read_mf4`; return the exit status. SIGXCPU ends it at the limit."""
-    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
+    limits = limit_process(path.stat().st_size, limit_s)
     try:
         rows = _read_here(path)
+    except MemoryError:
+        print(f"takes more than {limits}, which no log of its size does; export it again")
+        return _REFUSED
     except RecordingError as error:
         print(error.problem)
         return _REFUSED
@@ -88,7 +89,7 @@ def _read_here(path: Path) -> Rows:
             if measurement.version < "4":
                 raise RecordingError(path, f"is MDF {measurement.version}, which holds no frames; export it as MF4")
             groups = list(_read_groups(measurement, measurement.header.start_time.timestamp()))
-    except RecordingError:
+    except (RecordingError, MemoryError):
         raise
     except Exception as error:  # asammdf raises whatever a damaged block leads it to
         raise RecordingError(

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.readers.limits import most_unpacked, too_large
 from kdgat.canbus.readers.parquet_pages import check_pages
 from kdgat.canbus.readers.rows import Rows, RowStatus
 
@@ -75,9 +76,11 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
 
 def _refuse_damaged_pages(path: Path) -> None:
     try:
-        check_pages(path)
+        num_bytes = check_pages(path)
     except (UserError, OSError) as error:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+    if num_bytes > most_unpacked(path.stat().st_size):
+        raise too_large(path)
 
 
 def check_columns(path: Path) -> int:

@@ -16,12 +16,17 @@ from kdgat.base import UserError
 
 MAGIC: Final = b"PAR1"
 MAX_PAGE_BYTES: Final = 1 << 31
+VALUE_BYTES: Final = 8  # that a value takes at least, once it is read: a page of five bytes may hold a billion
 _MAX_DEPTH: Final = 16
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 
 
-def check_pages(path: Path) -> None:
-    """Walk over the headers of all pages; UserError names the first that cannot be right."""
+def check_pages(path: Path) -> int:
+    """Walk over the headers of all pages; UserError names the first that cannot be right.
+
+    Return how many bytes come out of them at least, as they say.
+    """
+    num_bytes = 0
     if path.stat().st_size == 0:  # of which mmap makes nothing
         raise UserError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -32,17 +37,19 @@ def check_pages(path: Path) -> None:
             footer, _ = _struct(data, _within(begin, data))
             for group in footer.get(4, ()):
                 for chunk in group.get(1, ()):
-                    _check_column(data, chunk.get(3, {}))
+                    num_bytes += _check_column(data, chunk.get(3, {}))
         except (AttributeError, TypeError) as error:
             raise UserError("a header holds values of other kinds than it should") from error
+    return num_bytes
 
 
-def _check_column(data: Any, about: dict[int, Any]) -> None:
+def _check_column(data: Any, about: dict[int, Any]) -> int:
     """Check the pages of one column of a row group, from its dictionary or first page on."""
     place = about.get(11) or about.get(9, -1)
     end, most = place + about.get(7, -1), about.get(5, -1)
     if not 0 < place <= end <= len(data) or most < 0:
         raise UserError(f"a column lies at byte {place} to {end} of {len(data)} and holds {most} values")
+    num_bytes = VALUE_BYTES * most
     while place < end:
         header, body = _struct(data, place)
         size, unpacked = header.get(3, -1), header.get(2, -1)
@@ -50,7 +57,9 @@ def _check_column(data: Any, about: dict[int, Any]) -> None:
         is_right = 0 <= size <= end - body and 0 <= unpacked < MAX_PAGE_BYTES
         if not is_right or any(not 0 <= count <= max(most, size, unpacked) for count in counts):
             raise UserError(f"the page at byte {place} says that it has {size} bytes and {counts} values")
+        num_bytes += unpacked
         place = body + size
+    return num_bytes
 
 
 def _within(place: int, data: Any) -> int:

@@ -118,6 +118,8 @@ def _frames(dpkt: ModuleType, stream: BufferedIOBase) -> Iterator[_Frame]:
             for timestamp, packet in reader:
                 interface, data = _unwrap(link, None, packet)
                 yield _Frame(float(timestamp), link, interface, data)
+    except RecordingError:  # it grows too much
+        raise
     except (dpkt.Error, struct.error, EOFError, OSError, ValueError) as error:
         yield _Frame(0.0, 0, None, None, str(error) or "it is cut off")
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import distance_transform_edt
 from scipy.sparse import coo_array
 
+from kdgat.base.memory import require_memory
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.graphs import SpaceGraph, grow_trees
 from kdgat.trees.reading.result import ReadTree
@@ -171,6 +172,7 @@ def _read_tiff(path: Path) -> NDArray[Any]:
         with contextlib.suppress(IndexError):  # as it shall be: there are not that many
             file.pages[most]
             raise ReadError(path, f"has more than {most} pages of images, or is damaged: keep one image or one stack")
+        require_memory(path, sum(series.nbytes for series in file.series[:1]))
         return np.asarray(file.asarray())
 
 

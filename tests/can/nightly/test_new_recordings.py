@@ -3,8 +3,9 @@
 import errno
 import os
 import shutil
+import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 
 from kdgat.base import UserError, sha256_of_file
 from kdgat.can.config import DataConfig
+from kdgat.can.nightly import new_recordings
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings
 from kdgat.canbus import find_recordings, read_recording, write_recording
-from kdgat.canbus.catalog import DatasetError
+from kdgat.canbus.catalog import DatasetError, walk_recordings
+from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
 from tests.canbus.recording_files import random_messages, write_text
 
 LONG_AGO = time.time() - 3600.0
@@ -27,7 +30,10 @@ def interrupted(*_: object) -> None:
 class Places:
     """A data root, an inbox, and the nights that look at them."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reader: ReadingProcess) -> None:
+        self.reader = reader
+        self.noted = ""
+        self.being_read = path / "being-read.json"
         self.data_root = path / "data"
         self.folder = self.data_root / "cars"
         self.inbox = path / "inbox"
@@ -53,16 +59,23 @@ class Places:
     ) -> NewRecordings:
         data = DataConfig(dataset="cars", data_root=str(self.data_root), hold_out=tuple(hold_out), **others)
         ledger = NightlyLedger.read(self.ledger_path)
-        new_recordings = gather_new_recordings(data, self.inbox, ledger, settle_s)
+        found = gather_new_recordings(data, self.inbox, ledger, settle_s, self.reader, self.being_read)
         if done:
-            ledger.done = new_recordings.recordings
+            ledger.done = found.recordings
         ledger.write(self.ledger_path)
-        return new_recordings
+        return found
+
+
+class InThisProcess(ReadingProcess):
+    """Read where the test is, which is quicker, and can be interrupted; the real one has tests of its own."""
+
+    def ask(self, request: ReadingRequest) -> Answer:
+        return Answer(request.refusal())
 
 
 @pytest.fixture
 def places(tmp_path: Path) -> Places:
-    return Places(tmp_path)
+    return Places(tmp_path, InThisProcess())
 
 
 def test_at_first_everything_is_new_and_then_nothing_is(places: Places) -> None:
@@ -388,12 +401,155 @@ def test_folders_that_cannot_be_meant_are_named(places: Places) -> None:
         if words == "another folder":
             inbox.mkdir(exist_ok=True)
         with pytest.raises(UserError, match=words):
-            gather_new_recordings(data, inbox, NightlyLedger(), 0.0)
+            gather_new_recordings(data, inbox, NightlyLedger(), 0.0, places.reader, places.being_read)
+    data = data.model_copy(update={"dataset": "trucks"})
     with pytest.raises(UserError, match="no such folder"):
-        gather_new_recordings(data.model_copy(update={"dataset": "trucks"}), None, NightlyLedger(), 0.0)
+        gather_new_recordings(data, None, NightlyLedger(), 0.0, places.reader, places.being_read)
 
 
 def test_a_damaged_ledger_is_named(places: Places) -> None:
     places.ledger_path.write_text("{")
     with pytest.raises(UserError, match=r"nightly\.json is damaged"):
         places.night()
+
+
+@pytest.mark.processes
+def test_a_file_that_ends_what_reads_it_is_refused_and_not_met_again_until_it_changes(
+    places: Places, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # A library that dies of one file, as compiled ones do.
+    (tmp_path / "polars.py").write_text(
+        "import os, sys, signal\n"
+        "sys.path.remove(os.path.dirname(__file__)); del sys.modules['polars']\n"
+        "import polars\n"
+        "whole = polars.read_parquet_schema\n"
+        "def read(path):\n"
+        "    if 'worse' in str(path):\n"
+        f"        open({str(tmp_path / 'deaths')!r}, 'a').write('x')\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    return whole(path)\n"
+        "polars.read_parquet_schema = read\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    inboxed = places.put(places.inbox / "train_1__worse.parquet", 4)
+    own = places.put(places.folder / "train_1__worse_still.parquet", 5)
+    with ReadingProcess() as places.reader:
+        for night in range(2):
+            found = places.night()
+            assert set(found.refused) == {str(inboxed), str(own)}
+            assert all("ended the process that read it (SIGSEGV" in text for text in found.refused.values())
+            assert len(found.new) == (0 if night else 3)
+            assert (tmp_path / "deaths").read_text() == "xx"
+        os.utime(own, (LONG_AGO, LONG_AGO))
+        places.night()
+        assert (tmp_path / "deaths").read_text() == "xxx"
+
+
+def test_a_file_of_which_nights_died_is_refused_by_the_third(places: Places, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = places.put(places.inbox / "train_1__worse.parquet", 4)
+    monkeypatch.setattr(places.reader, "ask", lambda request: killed(places, request))
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            places.night()
+        places.being_read.write_text(places.noted)  # of a process that was killed
+    found = places.night()
+    assert "ended nights" in found.refused[str(bad)]
+    assert len(found.new) == 3
+    assert list(places.night().refused) == [str(bad)]
+
+
+def killed(places: Places, request: ReadingRequest) -> Answer:
+    places.noted = places.being_read.read_text()
+    if "worse" in request.path:
+        raise KeyboardInterrupt
+    return Answer(request.refusal())
+
+
+def test_a_file_that_grows_while_it_is_read_waits_and_is_not_refused(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grows = places.put(places.inbox / "train_1__more.csv", 4)
+
+    def grow(request: ReadingRequest) -> Answer:
+        if request.path != str(grows):
+            return Answer(request.refusal())
+        with grows.open("a") as file:
+            file.write("more")
+        return Answer("its last line is cut off")
+
+    monkeypatch.setattr(places.reader, "ask", grow)
+    found = places.night()
+    assert (found.waiting, found.refused) == (["train_1__more.csv"], {})
+
+
+def make_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        os.chdir(path.parent)  # a path of more than 107 characters is none
+        listening.bind(path.name)
+
+
+def link_to_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+def link_to_nothing(path: Path) -> None:
+    path.symlink_to("nothing.csv")
+
+
+@pytest.mark.parametrize("make", [make_pipe, make_socket, link_to_device, link_to_itself, link_to_nothing])
+@pytest.mark.parametrize("name", ["train_1__a.csv", "train_1/a.csv"])
+def test_what_is_no_file_is_refused_and_holds_no_night_up(
+    places: Places, make: Callable[[Path], None], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(places.inbox)
+    (places.inbox / "train_1").mkdir()
+    (places.inbox / "train_2").symlink_to(places.inbox)  # a loop of folders
+    make(places.inbox / name)
+    found = places.night()
+    assert len(found.new) == 3
+    assert str(places.inbox / name) in found.refused
+
+
+def test_a_name_that_is_no_text_is_refused_in_inbox_and_folder(places: Places) -> None:
+    odd = os.fsdecode(b"train_1__\xff.csv")
+    for folder in (places.inbox, places.folder):
+        shutil.copy2(places.put(folder / "train_1__b.csv", 9), folder / odd)
+    found = places.night()
+    names = [f"{folder}/train_1__\\xff.csv" for folder in (places.inbox, places.folder)]
+    assert [found.refused[name] for name in names] == ["its name is no text in UTF-8: rename it"] * 2
+    assert "train_1__b.parquet" in found.new
+    assert places.ledger_path.read_text().encode("utf-8")
+
+
+def test_a_file_of_holes_is_refused_before_it_is_hashed(places: Places) -> None:
+    path = places.inbox / "train_1__a.log"
+    with path.open("wb") as file:
+        file.write(b"(1.0) can0 123#11\n")
+        file.truncate(1 << 42)
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    assert "of it were ever written; copy it again" in places.night().refused[str(path)]
+
+
+def test_many_small_files_are_taken_in_and_the_folder_is_walked_as_often_as_for_one(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = places.put(places.inbox / "train_1__0.csv", 3)
+    for number in range(1, 200):
+        shutil.copy2(first, places.inbox / f"train_1__{number}.csv")
+    walks: list[Path] = []
+
+    def walk(folder: Path) -> Iterator[tuple[str, str, Path]]:
+        walks.append(folder)
+        return walk_recordings(folder)
+
+    monkeypatch.setattr(new_recordings, "walk_recordings", walk)
+    assert len(places.night().new) == 203
+    assert len(walks) <= 3

@@ -6,7 +6,7 @@ from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import NightlyReport, idle_run
-from kdgat.registry import ModelEntry, Promotion, PromotionRule, ServiceChange
+from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, ServiceChange
 
 
 def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(tmp_path: Path) -> None:
@@ -103,3 +103,36 @@ def test_a_quiet_night_names_who_holds_the_model_in_service() -> None:
     sentence, text = idle_run("cars", NewRecordings(recordings={}), "m", held)
     assert sentence.endswith("m stays in service, held by ann since 2026-01-01T00:00:00+00:00: it beeps")
     assert "it beeps" in text
+
+
+def test_nights_that_promote_nothing_say_so_each_week_and_always_where_no_night_can(tmp_path: Path) -> None:
+    refused = [
+        Judgement(
+            model=f"m{number}", when=f"day {number}", compared_with=None, accepted=False, reasons=(), by="nightly"
+        )
+        for number in range(1, 15)
+    ]
+
+    def standstill(nights: int, *, accepted: bool = False, warning: str = "") -> tuple[str, str]:
+        report = NightlyReport(
+            dataset="cars",
+            new_recordings=NewRecordings(recordings={}),
+            record=NightlyRecord(created="", recordings="", config="", start=None),
+            entry=ModelEntry(id="cars-new", family="can", dataset="cars", content="0"),
+            compared_with=None,
+            comparison=Comparison(metrics={}, recordings=[], left_out={}),
+            rule=PromotionRule(),
+            decision=Promotion(accepted, ("f1 is worse",)),
+            run=tmp_path,
+            warning=warning,
+            refused=refused[:nights],
+        )
+        return report.standstill(), report.markdown()
+
+    text, report = standstill(7)
+    assert text == "nights that trained and promoted nothing since day 1: 7; this one: f1 is worse"
+    assert "Nights in a row that promoted nothing: 7." in report
+    assert standstill(14)[0]
+    assert not standstill(6)[0]
+    assert "no night can; nights" in standstill(1, warning="no night can")[0]
+    assert not standstill(0, accepted=True, warning="no night can")[0]
