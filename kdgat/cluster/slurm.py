@@ -41,6 +41,14 @@ MISTAKES: Final = re.compile(
     rf"|{HOPELESS_REASONS.pattern}"
 )
 
+# What Slurm's commands read of the environment beside their options, as SBATCH_TIMELIMIT or SCANCEL_STATE: it would
+# stand above what kdgat says. Kept is how to find the cluster, and how to be let in.
+OPTION_VARIABLES: Final = re.compile(r"(SLURM|SBATCH|SALLOC|SQUEUE|SCANCEL|SCONTROL|SACCT|SINFO)_")
+_WAYS_IN: Final = (CONFIGURATION, "SLURM_CONF_SERVER", "SLURM_JWT")
+# sbatch hands on its environment, which Slurm may write down.
+_SECRET: Final = re.compile(
+    r"KDGAT_NOTIFY|PGPASSWORD|(.*_)?(TOKEN|KEY|PASSWORD|PASSWD|SECRET|AUTH_STRING)", re.IGNORECASE
+)
 # What Slurm's commands say where there is neither a file nor a server that would give them one: no controller is down.
 NO_CONFIGURATION: Final = "DNS SRV lookup failed"
 
@@ -142,16 +150,21 @@ def missing_configuration() -> str:
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what Slurm says in it about the job that this process is in."""
+    return {name: value for name, value in environment.items() if name in _WAYS_IN or not name.startswith("SLURM_")}
+
+
+def command_environment() -> dict[str, str]:
+    """Return the environment of Slurm's commands, and with it that of jobs: without others' options, and secrets."""
     return {
-        name: value for name, value in environment.items() if name == CONFIGURATION or not name.startswith("SLURM_")
+        name: value
+        for name, value in os.environ.items()
+        if name in _WAYS_IN or not (OPTION_VARIABLES.match(name) or _SECRET.fullmatch(name) or name == "PYTHONSAFEPATH")
     }
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":
-    # What a user set to see less of the queue, or other columns of it, is not meant for us.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=environment
+        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=command_environment()
     )
 
 
