@@ -298,7 +298,7 @@ def _with_personal_words(site: Site) -> Site:
         if os.environ.get(name) and not (getattr(site, key) or (key == "partition" and site.gpu_partition))
     }
     more = [
-        shlex.quote(f"{option}={os.environ[name]}")
+        f"{option}={shlex.quote(os.environ[name])}"
         for name, (option, short) in PERSONAL_DIRECTIVES.items()
         if os.environ.get(name) and not stated & {option, short}
     ]
@@ -315,7 +315,7 @@ def _say_what_is_heeded(site: Site) -> None:
     given |= {
         name
         for name, (option, _) in PERSONAL_DIRECTIVES.items()
-        if shlex.quote(f"{option}={os.environ.get(name)}") in site.directives
+        if f"{option}={shlex.quote(os.environ.get(name, ''))}" in site.directives
     }
     left = {name for name, value in os.environ.items() if name.startswith("SBATCH_") and value} - given
     if given:
