@@ -322,7 +322,7 @@ def _say_what_is_heeded(site: Site) -> None:
         words = ", ".join(f"{name}={os.environ[name]}" for name in sorted(given))
         _say(f"site {site.name}: jobs get what the environment says: {words}")
     if left:
-        _say(f"site {site.name}: the environment's {', '.join(sorted(left))} are not heeded: site and command decide")
+        _say(f"site {site.name}: site and command decide, not the environment: {', '.join(sorted(left))}")
 
 
 @cache
