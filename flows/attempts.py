@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, StopRequest, decide
-from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, run_child
+from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, describe_limit, run_child
 from kdgat.cluster.decision import Decision, History, Retry
 from kdgat.cluster.ending import AttemptEnd, Because
 from kdgat.cluster.report import JobFiles
@@ -239,7 +239,7 @@ class LocalAttempts:
         if end.outcome is not None:
             return of_outcome(end.outcome, **common)
         name = signal.Signals(-end.status).name
-        message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
+        message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else describe_limit(-end.status))
         return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-end.status)
 
     def close(self) -> None:

@@ -32,6 +32,8 @@ logger = logging.getLogger(__name__)
 FETCH_S: Final = 10.0  # a report is some hundred bytes
 FUTURE_ADDRESS: Final = "tls://FLOW:PORT"  # where the flow will listen, once it runs
 
+# Dask's own settings: what a person has set for notebooks, in files or in DASK_*, would change jobs and connections.
+dask.config.refresh(paths=[], env={})
 # A worker that is gone says nothing about its stage: no task is run again by Dask, and none is given up for silence.
 dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})
 # What Dask logs about lost workers and refused jobs is told in our own words, once.
@@ -45,8 +47,9 @@ class Job(SLURMJob):
     async def _call(cmd: Sequence[str], **kwargs: Any) -> str:
         """Run `sbatch` and return what it printed; RuntimeError if it fails or does not answer."""
         pipe = asyncio.subprocess.PIPE
-        kwargs.setdefault("env", slurm.for_commands())  # to the cluster that is asked about the job later
-        process = await asyncio.create_subprocess_exec(*cmd, stdout=pipe, stderr=pipe, **kwargs)
+        process = await asyncio.create_subprocess_exec(
+            *cmd, stdout=pipe, stderr=pipe, env=slurm.command_environment(), **kwargs
+        )
         try:
             output, errors = await asyncio.wait_for(process.communicate(), slurm.COMMAND_TIMEOUT_S)
         except TimeoutError:

@@ -14,6 +14,7 @@ from kdgat.base import UserError, write_bytes_atomically
 from kdgat.cluster import Site, Slurm
 from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_names, watcher_script
+from kdgat.cluster.site import PERSONAL_DIRECTIVES, PERSONAL_KEYS
 from kdgat.run import OutputDirectory
 
 COMMAND: Final = "kdgat.cli.main"
@@ -46,8 +47,11 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
         raise UserError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
     if watching := describe_watching(watcher_names(output.path), queue):
         raise UserError(f"{OPTION}: {watching}")
-    command = [sys.executable, "-m", "flows.watcher", str(output.path)]
-    command += [sys.executable, "-m", COMMAND, *(word for word in words if word not in (OPTION, REPLAN))]
+    python = [sys.executable, "-P", "-m"]
+    # sbatch itself gets none of these: they would stand above the script.
+    own = [f"{name}={value}" for name in (*PERSONAL_KEYS, *PERSONAL_DIRECTIVES) if (value := os.environ.get(name))]
+    command = [*(["env", *own] if own else []), *python, "flows.watcher", str(output.path)]
+    command += [*python, COMMAND, *(word for word in words if word not in (OPTION, REPLAN))]
     script, log_directory = output.slurm_path / SCRIPT, output.slurm_path
     with site.creating_files(), output.lock():
         log_directory.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from kdgat.cluster import LOCAL, Site
 FLOW_NAME: Final = "evaluate-can"
 
 
-@flow(name=FLOW_NAME, flow_run_name=evaluation_name, persist_result=False)
+@flow(name=FLOW_NAME, flow_run_name=evaluation_name, retries=0, persist_result=False)
 @failing_in_one_sentence
 def evaluate_can(
     *,

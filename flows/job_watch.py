@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from flows.attempts import Attempt, of_outcome
 from flows.log_tail import LogTail
 from kdgat.cluster import EndKind, Site, decide, format_memory
-from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress
+from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, describe_limit, read_progress
 from kdgat.cluster.clock import Clock, Heartbeat, Patience, StartTimeout
 from kdgat.cluster.decision import Stop
 from kdgat.cluster.ending import AttemptEnd, Because
@@ -280,7 +280,7 @@ class JobWatch:
         if isinstance(outcome, Finished):
             self._wait_until_visible()
         if outcome is None:
-            message = f"the stage was killed by signal {-report.status}"
+            message = f"the stage was killed by signal {-report.status}{describe_limit(-report.status)}"
             return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-report.status)
         by_signal = report.stop_reason == "SIGTERM" and not self._is_stopping() and self._woken_at is None
         end = of_outcome(outcome, **common)

@@ -41,7 +41,7 @@ from kdgat.run import OutputDirectory
 DEFAULT_RULE: Final = PromotionRule()
 
 
-@flow(name=FLOW_NAME, flow_run_name=night_name, persist_result=False)
+@flow(name=FLOW_NAME, flow_run_name=night_name, retries=0, persist_result=False)
 @failing_in_one_sentence
 def nightly(
     *,  # in the order in which the form of the Prefect UI shows them

@@ -31,7 +31,7 @@ from kdgat.training.parts import make_part, missing_parts
 POLL_S: Final = 0.5
 MAX_FRUITLESS_JOBS: Final = 3  # times the size of the pool: so many jobs that make no part, and the pool is given up
 
-part = task(name="part", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)(make_part)
+part = task(name="part", task_run_name="{name}", cache_policy=NO_CACHE, retries=0, persist_result=False)(make_part)
 
 
 @dataclass(frozen=True)

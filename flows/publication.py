@@ -15,7 +15,7 @@ from kdgat.report.serving import copy_command, serve_command
 from kdgat.run import OutputDirectory, Table
 
 
-@task(name="results", task_run_name="results", cache_policy=NO_CACHE, persist_result=False)
+@task(name="results", task_run_name="results", cache_policy=NO_CACHE, retries=0, persist_result=False)
 def publish_results(family_name: str, output: OutputDirectory, scope: str) -> str:
     """Summarise what all evaluations measured, write results and report, and return the conclusions in one line.
 

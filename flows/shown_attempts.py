@@ -70,7 +70,7 @@ def shown(stage_name: str, on_message: OnLine, scope: str) -> AttemptContext:
     return attempt_context
 
 
-@task(name="attempt", cache_policy=NO_CACHE, persist_result=False)
+@task(name="attempt", cache_policy=NO_CACHE, retries=0, persist_result=False)
 def run_attempt(progress_key: str, body: AttemptBody, on_message: OnLine, results: list[AttemptResult]) -> State[Any]:
     """Run one attempt; the state says what happened and what follows."""
     logger = get_run_logger()

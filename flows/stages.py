@@ -44,7 +44,7 @@ Futures = dict[str, StageFuture]  # by name of the stage
 Publish = Callable[[OutputDirectory, Sequence[StageFuture]], str]
 
 
-@task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
+@task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, retries=0, persist_result=False)
 def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
     """Run one stage to its end and return how it ended as a state whose message a person can act on."""
     try:

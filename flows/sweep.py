@@ -1,5 +1,6 @@
 """The flow `sweep`: all trials of a sweep as one run, whose stages are executed as those of any other."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,8 @@ FLOW_NAME: Final = "sweep"
 @flow(
     name=FLOW_NAME,
     flow_run_name=sweep_name,
-    task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
+    retries=0,
     persist_result=False,
 )
 def sweep(

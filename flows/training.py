@@ -5,6 +5,7 @@ type of the configuration. A family without one is trained by this flow.
 """
 
 import inspect
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
@@ -43,7 +44,8 @@ USUAL_OVERRIDES: Final = "`training.max_epochs=5` or `seeds=[0, 1, 2]`; the same
 @flow(
     name=FLOW_NAME,
     flow_run_name=training_name,
-    task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+    task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
+    retries=0,
     persist_result=False,
 )
 def train(
@@ -108,7 +110,8 @@ def training_flow(
         return flow(
             name=named.__name__.replace("_", "-"),
             flow_run_name=training_name,
-            task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+            task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
+            retries=0,
             persist_result=False,
         )(run)
 

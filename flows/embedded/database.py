@@ -41,6 +41,17 @@ class EmbeddedDatabase:
         except OSError as error:
             logger.warning("what Prefect showed of earlier runs is left out, %s: %s", self.kept, error)
 
+    def forget(self) -> None:
+        """Begin an empty one; what is kept stays as it is."""
+        for suffix in ("", *BESIDE):
+            Path(f"{self.path}{suffix}").unlink(missing_ok=True)
+
+    def set_aside(self, reason: str) -> None:
+        """Leave what is kept under another name: Prefect cannot use it."""
+        aside = self.kept.with_name(f"{self.kept.stem}-unreadable{self.kept.suffix}")
+        self.kept.replace(aside)
+        logger.warning("what Prefect showed of earlier runs is set aside as %s, and begins anew: %s", aside, reason)
+
     def keep(self) -> None:
         """Copy the present state while others write. A failure is one warning: nothing is resumed from it."""
         if not self.path.is_file():

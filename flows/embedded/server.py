@@ -5,6 +5,7 @@ reported its state, a killed flow leaves it behind, and two runs at once wait fo
 """
 
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -18,7 +19,7 @@ from urllib.parse import urlsplit
 from flows.compatibility import OF_EVERY_SERVER, require_compatible
 from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
 from flows.embedded.database import EmbeddedDatabase
-from flows.embedded.loopback import answers, is_here, may_be_told, reserved_port
+from flows.embedded.loopback import LOOPBACK, LOOPBACK_6, answers, is_here, may_be_told, reserved_port
 from flows.log_tail import last_lines, trim
 from kdgat.base import UserError, wait_until
 
@@ -28,7 +29,12 @@ START_TIMEOUT_S: Final = 180.0  # 3 to 30 s are usual; a busy two-core machine n
 LISTENER_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
 DRAIN_TIMEOUT_S: Final = 20.0
+OF_PERSONS: Final = ("PREFECT_HOME", "PREFECT_LOGGING_")  # of Prefect's settings: where, and what it says
+NO_PROFILES: Final = os.devnull
+PROXY_EXCEPTIONS: Final = (LOOPBACK, LOOPBACK_6, "localhost")
 PRIVACY: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+
+logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -43,20 +49,17 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
 
     Raises:
         UserError: if an installed package breaks the embedded server.
-        UserError: if nobody listens where one is configured, or the embedded server does not answer in time.
+        UserError: if nobody listens where one is configured, or the embedded server ends, or does not answer in time.
     """
     with _environment({name: os.environ.get(name, value) for name, value in PRIVACY.items()}):
         configured = configured_api_url()
         if configured is not None:
             _require_listener(configured)
-            with _environment(_installation_auth(configured)):
+            with _environment(_installation_auth(configured)), _environment(_direct_way(configured)):
                 yield configured
             return
         require_compatible(OF_EVERY_SERVER)
-        with (
-            _embedded(database, log) as (url, auth_string),
-            _environment({API_URL_VARIABLE: url, CLIENT_AUTH_VARIABLE: auth_string}),
-        ):
+        with _embedded(database, log) as (url, auth_string), _environment(_stated(url, auth_string)):
             try:
                 yield url
             finally:
@@ -65,58 +68,126 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
-    """Start a server, yield its address and the string that it asks for, and keep its database when it has ended."""
+    """Start a server, yield its address and the string that it asks for, and keep its database when it has ended.
+
+    One that ends over the database of earlier commands, of a newer Prefect or damaged, is started with an empty one.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     trim(log)
     with (
         tempfile.TemporaryDirectory(prefix="kdgat-prefect-", ignore_cleanup_errors=True) as folder,
-        reserved_port() as serving,
+        contextlib.ExitStack() as ports,
     ):
-        local, auth_string = EmbeddedDatabase(Path(folder), database), new_auth_string()
+        local, auth_string = EmbeddedDatabase(Path(folder), database.absolute()), new_auth_string()
         local.fetch()
-        words = (os.getpid(), serving.fileno(), folder, database, log)
-        with log.open("ab") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "flows.embedded.process", *map(str, words)],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                env={
-                    **os.environ,
-                    "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{local.path}",
-                    "PREFECT_SERVER_UI_ENABLED": "false",
-                    SERVER_AUTH_VARIABLE: auth_string,
-                },
-                pass_fds=[serving.fileno()],
-                start_new_session=True,  # Ctrl-C is for the flow, which then still has somebody to report to
-            )
-        host, port = serving.getsockname()
-        serving.close()
+        process, url = _start(local, auth_string, log.absolute(), ports)
         try:
-            _wait_until_up(process, f"http://{host}:{port}/api", auth_string, log)
-            yield f"http://{host}:{port}/api", auth_string
+            has_ended = not _wait_until_up(process, url, auth_string, log)
+            if has_ended and local.path.is_file():
+                _stop(process)
+                said = _last_line(log)
+                local.forget()
+                process, url = _start(local, auth_string, log.absolute(), ports)
+                if has_ended := not _wait_until_up(process, url, auth_string, log):
+                    local.forget()
+                else:
+                    local.set_aside(said)
+            if has_ended:
+                raise UserError(
+                    f"the embedded Prefect API ended with status {process.returncode}; its log {log} ends with: "
+                    f"{_last_line(log)}"
+                )
+            yield url, auth_string
         finally:
             _stop(process)
             local.keep()
 
 
+def _start(
+    local: EmbeddedDatabase, auth_string: str, log: Path, ports: contextlib.ExitStack
+) -> "tuple[subprocess.Popen[bytes], str]":
+    """Start a server over a database, and return it with the address at which it will be, reserved by `ports`."""
+    others = {name: value for name, value in os.environ.items() if not _is_foreign(name)}
+    serving = ports.enter_context(reserved_port())
+    with serving, log.open("ab") as output:
+        words = (os.getpid(), serving.fileno(), local.folder, local.kept, log)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "flows.embedded.process", *map(str, words)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={
+                **others,
+                "PREFECT_PROFILES_PATH": NO_PROFILES,
+                "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{local.path}",
+                "PREFECT_SERVER_UI_ENABLED": "false",
+                SERVER_AUTH_VARIABLE: auth_string,
+            },
+            cwd=local.folder,  # Prefect reads settings of the folder where it is started, too
+            pass_fds=[serving.fileno()],
+            start_new_session=True,  # Ctrl-C is for the flow, which then still has somebody to report to
+        )
+        host, port = serving.getsockname()
+    return process, f"http://{host}:{port}/api"
+
+
+def _stated(url: str, auth_string: str) -> dict[str, str | None]:
+    """Return what the environment says while there is an embedded server: its requests are for the loopback alone.
+
+    What a person or a site has set for other servers of Prefect has no part in it.
+    """
+    stated: dict[str, str | None] = {name: None for name in os.environ if _is_foreign(name)}
+    return stated | {
+        "PREFECT_PROFILES_PATH": NO_PROFILES,
+        API_URL_VARIABLE: url,
+        CLIENT_AUTH_VARIABLE: auth_string,
+        **_direct_way(url),
+    }
+
+
+def _is_foreign(name: str) -> bool:
+    return name.startswith("PREFECT_") and not name.startswith(OF_PERSONS) and name not in PRIVACY
+
+
+def _direct_way(url: str) -> dict[str, str]:
+    """Return the variables by which no proxy is asked for the loopback, if `url` is there; what they say stays.
+
+    Where httpx can do nothing with a proxy, as SOCKS without its package, it refuses all hosts: then none is asked.
+    """
+    import httpx
+
+    if not is_here(urlsplit(url).hostname):
+        return {}
+    said = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    try:
+        httpx.Client(verify=False).close()
+    except (ImportError, ValueError, httpx.InvalidURL) as error:
+        names = ", ".join(sorted(name for name in os.environ if name.lower().endswith("_proxy")))
+        logger.warning("%s: this command uses no proxy (%s)", names, error)
+        return {"no_proxy": "*", "NO_PROXY": "*"}
+    direct = ",".join(filter(None, (said, *PROXY_EXCEPTIONS)))
+    return {"no_proxy": direct, "NO_PROXY": direct}
+
+
 @contextlib.contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Add to the environment of all threads, and take it back; a settings context of Prefect reaches one thread."""
+def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
+    """Change the environment of all threads (None: unset), and take it back; a settings context reaches one thread."""
     from prefect.context import refresh_global_settings_context
 
-    previous = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    refresh_global_settings_context()
-    try:
-        yield
-    finally:
-        for name, value in previous.items():
+    def put(values: Mapping[str, str | None]) -> None:
+        for name, value in values.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
         refresh_global_settings_context()
+
+    previous = {name: os.environ.get(name) for name in variables}
+    put(variables)
+    try:
+        yield
+    finally:
+        put(previous)
 
 
 def _installation_auth(url: str) -> dict[str, str]:
@@ -159,16 +230,25 @@ def _drain_prefect_queues() -> None:
     EventsWorker.drain_all(timeout=DRAIN_TIMEOUT_S)
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str, log: Path) -> None:
+def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str, log: Path) -> bool:
+    """Wait until a server answers; tell whether it does, or has ended. UserError if it does neither."""
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
     wait_until(lambda: process.poll() is not None or answers(url, auth_string), limit_s)
-    if process.poll() is not None or not answers(url, auth_string):
-        printed = last_lines(log).strip().splitlines()
-        raise UserError(
-            f"the embedded Prefect API did not answer within {limit_s:g} s: give it more time by "
-            f"{START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set {API_URL_VARIABLE}="
-            f"http://127.0.0.1:4200/api; its log {log} ends with: {printed[-1] if printed else '(nothing)'}"
-        )
+    if process.poll() is not None:
+        return False
+    if answers(url, auth_string):
+        return True
+    raise UserError(
+        f"the embedded Prefect API did not answer within {limit_s:g} s: give it more time by "
+        f"{START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set {API_URL_VARIABLE}="
+        f"http://127.0.0.1:4200/api; its log {log} ends with: {_last_line(log)}"
+    )
+
+
+def _last_line(log: Path) -> str:
+    """Return the last line of a log that names an error, or the last one."""
+    lines = last_lines(log).strip().splitlines()
+    return next((line for line in reversed(lines) if "Error: " in line), lines[-1])
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:

@@ -291,7 +291,7 @@ class NightRun:
         write_bytes_atomically(self.directory.reports_path / f"{moment}-{name}.md", text.encode())
 
 
-@task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, persist_result=False)
+@task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, retries=0, persist_result=False)
 def compare(directory: RunDirectory, dataset: str, site: Site, command_line: ResourceRequest) -> Outcome:
     """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
     logger = get_run_logger()

@@ -126,7 +126,7 @@ def compile_meanwhile() -> bool:
     if getattr(KERNELS[0]._cache, "_cache_file", None) is None:
         return False
     subprocess.Popen(
-        [sys.executable, "-m", __spec__.name],
+        [sys.executable, "-P", "-m", __spec__.name],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

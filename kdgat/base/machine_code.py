@@ -14,8 +14,12 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import inspect
+import logging
+import os
 import re
+import stat
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -43,6 +47,7 @@ UNCOUNTED: Final[dict[str, Any]] = {"_nrt": False}
 ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
 SCIPY_BLAS: Final = ("scipy.linalg", "scipy.linalg.cython_blas")
 OLD_S: Final = 3600.0  # from which on code of other sources is removed: another process may still be writing its own
+logger = logging.getLogger(__name__)
 _OURS: Final = "all sources "
 _IMPORT: Final = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|.*)|import[ \t]+([\w.]+))", re.MULTILINE
@@ -55,8 +60,8 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
 
     It runs without Python's global lock: other threads go on during a solve. Kernels own all that they write to.
 
-    numba keeps machine code beside the source or in the user's cache directory (or in NUMBA_CACHE_DIR), and refuses to
-    load a module if it may write to none of them, as in a read-only container without a home.
+    numba keeps machine code in NUMBA_CACHE_DIR, beside the source, or in the user's cache directory; no module loads
+    if it may write to none of them; here a folder of the user's among temporary files comes last.
     """
     if function is None:
         return lambda decorated: compiled(decorated, **options)
@@ -166,6 +171,35 @@ def _load_functions_of_arrays() -> None:
             del sys.modules[name]
 
 
+class _TemporaryLocator(caching.UserWideCacheLocator):  # type: ignore[misc]
+    """Machine code of a user who may write neither beside the sources nor at home."""
+
+    def __init__(self, function: Any, file: str) -> None:
+        super().__init__(function, file)
+        self._cache_path = str(_own_folder() / self.get_suitable_cache_subpath(file))
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> Any:
+        """Return a locator; None where there is no such folder."""
+        try:
+            return super().from_function(function, file)
+        except OSError:
+            return None
+
+
+@cache
+def _own_folder() -> Path:
+    """Make a folder in which nobody else puts code that this process would run; OSError where that cannot be."""
+    folder = Path(tempfile.gettempdir(), f"kdgat-numba-{os.getuid()}")
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not this user's alone")
+    logger.warning("machine code is kept in %s: neither the installation nor the home can be written", folder)
+    return folder
+
+
+caching.FunctionCache._impl_class._locator_classes.append(_TemporaryLocator)
 _stamp_of_numba: Any = caching._SourceFileBackedLocatorMixin.get_source_stamp
 _save_of_numba: Any = caching.IndexDataCacheFile.save
 caching._SourceFileBackedLocatorMixin.get_source_stamp = _stamp  # type: ignore[method-assign]

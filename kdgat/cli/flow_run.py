@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import kdgat
 from kdgat.base import UserError
 from kdgat.run.end import EXIT_STOPPED
 
@@ -56,6 +57,7 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     if "PREFECT_API_URL" not in os.environ:  # the database of the embedded server lies there
         check_folder(Path(tempfile.gettempdir()), "TMPDIR")
     require_usable(site)
+    _require_own_flows()
     if site.scheduler == "slurm" and site.image is not None:
         from kdgat.container.agreement import check_named_image
 
@@ -102,6 +104,17 @@ def detach_or_watch(
         return 0
     end = watch_flow(output, lambda _: run(), quiet=how.quiet)
     return EXIT_STOPPED if end is None else report_end(end, output, print_results)
+
+
+def _require_own_flows() -> None:
+    """Refuse another package of the name `flows`, before it runs."""
+    spec, own = importlib.util.find_spec("flows"), Path(kdgat.__file__).parents[1] / "flows" / "__init__.py"
+    if spec is None or spec.origin is None or Path(spec.origin).resolve() != own.resolve():
+        place = None if spec is None else spec.origin or list(spec.submodule_search_locations or ())
+        raise UserError(
+            f"the package `flows` that Python finds, {place}, is not kdgat's, {own}: take its folder out of PYTHONPATH "
+            "(or uninstall the package that brought it), or install kdgat in an environment of its own"
+        )
 
 
 def watch_flow(

@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 import textwrap
+import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,11 @@ HELP_WIDTH = 80  # of the narrowest terminal that people use
 EXIT_USER_ERROR = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit: Python names no file when writing fails
 EXIT_USAGE = 2
+# Libraries that read files and variables of a person as they are imported -> where those are.
+SETTINGS = {
+    "prefect.settings": "PREFECT_* in the environment, ~/.prefect/profiles.toml, prefect.toml and .env of this folder",
+    "dask.config": "DASK_* in the environment, YAML files in $DASK_CONFIG, ~/.config/dask, /etc/dask",
+}
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Of the paths that options take: what to name where one is empty.
 FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
@@ -111,6 +117,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
+    if arguments is None:
+        # For what libraries start: modules of the folder where one stands are not theirs.
+        os.environ["PYTHONSAFEPATH"] = "1"
+        os.environ.pop("PYTHONINSPECT", None)  # ends every child with status 0
     wait_without_spinning()
     keep_garbage_at_exit()
     if sys.stdout is None:  # closed by whoever started this, which is no reason to fail
@@ -129,7 +139,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_error(missing)
         status = _status_of_user_error(tokens)
     except (ValueError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in FULL and error.filename is None and not debug:
+        if not debug and (described := _describe_settings(error)):
+            _print_error(described)
+        elif isinstance(error, OSError) and error.errno in FULL and error.filename is None and not debug:
             _forget_output()
             _print_error(f"{error.strerror}: free some where this command prints or writes to, or choose another place")
         elif debug or not is_user_error(error):
@@ -206,6 +218,15 @@ def _run(tokens: list[str]) -> int:
 def _status_of_user_error(tokens: Sequence[str]) -> int:
     group = COMMAND_GROUPS.get(_wanted(tokens) or "")
     return EXIT_USER_ERROR if group is None else group.user_error
+
+
+def _describe_settings(error: BaseException) -> str | None:
+    """Say that a library refuses what a person has set for it, which it reads when it is imported; else None."""
+    modules = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    for module, places in SETTINGS.items():
+        if any(name == module or name.startswith(f"{module}.") for name in modules):
+            return f"{module.partition('.')[0]} cannot read its settings ({places}): {' '.join(str(error).split())}"
+    return None
 
 
 def _describe_missing(module: str) -> str | None:

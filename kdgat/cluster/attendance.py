@@ -104,10 +104,12 @@ class Attendance:
     async def _serve(self, connection: Connection) -> None:
         """Be a worker until the connection breaks or the report is fetched."""
         # Here: the stage does not wait for these imports, and trains on where they fail.
+        import dask
         from distributed import Worker
         from distributed.comm import get_address_host_port
         from distributed.security import Security
 
+        dask.config.refresh(paths=[], env={})  # nothing that a person has set for notebooks
         logging.getLogger("distributed").setLevel(logging.CRITICAL)
         host, port = get_address_host_port(connection.address)
         # A worker would wait long for a scheduler that is dead, and overlook the next one meanwhile.

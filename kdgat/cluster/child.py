@@ -125,7 +125,13 @@ def say(text: str) -> None:
 
 def child_command(directory: RunDirectory) -> list[str]:
     """Return the command that runs a stage: what `kdgat stage run DIR` does."""
-    return [sys.executable, "-m", "kdgat.stage", str(directory.path), "--wait-s", str(BUSY_WAIT_S)]
+    return [sys.executable, "-P", "-m", "kdgat.stage", str(directory.path), "--wait-s", str(BUSY_WAIT_S)]
+
+
+def describe_limit(number: int) -> str:
+    """Name the limit of this machine that a signal enforces; empty for other signals."""
+    option = {signal.SIGXCPU: "t", signal.SIGXFSZ: "f"}.get(number)  # type: ignore[call-overload]
+    return f" ({signal.Signals(number).name}: raise `ulimit -{option}` of the shell, or of jobs)" if option else ""
 
 
 def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:

@@ -138,11 +138,12 @@ def _local_lines(site: Site) -> list[str]:
     return [
         f"export TMPDIR={_word(site.node_local)}",
         '[ -n "$TMPDIR" ] && mkdir -p "$TMPDIR" || '
-        + _end(f"{listed}: it is empty or cannot be made", "name a folder that each node has"),
+        + ending(f"{listed}: it is empty or cannot be made", "name a folder that each node has"),
         f'{_LOCAL_VARIABLE}="${{TMPDIR%/}}/kdgat-$(id -u)"',
-        f"{{ {ours}; }} || {another} || " + _end(f"{listed}: no folder can be made in it", "name one you can write to"),
+        f"{{ {ours}; }} || {another} || "
+        + ending(f"{listed}: no folder can be made in it", "name one you can write to"),
         f'case "{folder}" in *[:,]*) '
-        + _end(f"{listed}: Apptainer takes ':' and ',' for the end of a path", "name a folder without them")
+        + ending(f"{listed}: Apptainer takes ':' and ',' for the end of a path", "name a folder without them")
         + ";; esac",
     ]
 
@@ -153,9 +154,9 @@ def _image_lines(image: str, stamp: str) -> list[str]:
     lines = [f"export {IMAGE_STARTED_VARIABLE}=$(stat -Lc %s:%Y {_word(image)})"]
     if stamp:
         lines += [
-            f'[ -n "{started}" ] || ' + _end(f"image {image} cannot be read", "see that each node has it"),
+            f'[ -n "{started}" ] || ' + ending(f"image {image} cannot be read", "see that each node has it"),
             f'[ "{started}" = {shlex.quote(stamp)} ] || '
-            + _end(
+            + ending(
                 f"image {image} {IMAGE_CHANGED}: size and time were {stamp}, and are another",
                 "leave a file that jobs wait for as it is, and copy images with their time (cp -p)",
             ),
@@ -163,7 +164,7 @@ def _image_lines(image: str, stamp: str) -> list[str]:
     return lines
 
 
-def _end(problem: str, fix: str) -> str:
+def ending(problem: str, fix: str) -> str:
     """Return a shell command that ends the job and says why."""
     return f'{{ echo {shlex.quote(problem)} "on $(uname -n);" {shlex.quote(fix)} >&2; exit 1; }}'
 

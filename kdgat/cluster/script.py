@@ -15,6 +15,7 @@ from kdgat.cluster.container import (
     clearing_lines,
     container_command,
     container_lines,
+    ending,
     in_double_quotes,
     local_directory,
     staging_lines,
@@ -40,6 +41,12 @@ SECRETS: Final = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
     *(f"PREFECT_{of}_DATABASE_{name}" for of in ("SERVER", "API") for name in ("CONNECTION_URL", "PASSWORD")),
 )
+# `module` is a shell function of login shells; what defines it in others, by environment-modules and Lmod.
+_MODULE_SYSTEMS: Final = (
+    *("$MODULESHOME/init/bash", "$LMOD_PKG/init/bash", "/etc/profile.d/modules.sh", "/etc/profile.d/lmod.sh"),
+    *("/etc/profile.d/z00_lmod.sh", "/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash"),
+)
+_OF_MODULES: Final = re.compile(r"\s*(?:module|ml)\s[^|&;(){}\n]*")  # a line of a prologue
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
@@ -231,21 +238,23 @@ def _job_arguments(
         "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
         "account": site.account,
         "cores": resources.cores,
+        "job_cpu": resources.cores,
         "processes": 1,
         "memory": f"{resources.memory_mib}MiB",
         "job_mem": f"{resources.memory_mib}M",
         "walltime": format_walltime(resources.walltime_s),
         # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the job's process, not a shell.
-        "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute()),
+        "python": "exec "
+        + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute())
+        + " -P",
         "local_directory": local_directory(site),  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
         "job_script_prologue": [
             f"umask {site.umask:04o}",
-            "unset PGPASSWORD ${!PREFECT_*}",
+            "unset PGPASSWORD ${!PREFECT_*} ${!DASK_*}",
             *clearing_lines(site),
             *_scratch(site),
-            *(f"module load {module}" for module in site.modules),
-            *site.prologue,
+            *_modules(site),
             *container_lines(site, environment.get(IMAGE_STAMP_VARIABLE, "")),
             *staging_lines(site),
         ],
@@ -287,6 +296,8 @@ def _end_of_prologue(directory: Path) -> str:
 
 def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str], *own: str) -> list[str]:
     lines = ["--no-requeue", *own]  # Slurm must not start a job again behind the flow's back
+    if not any("--propagate" in directive for directive in site.directives):
+        lines.append("--propagate=NONE")  # limits of a login node, as of processor time, are not meant for jobs
     lines.append(f"--export=ALL,{','.join(f'{name}=' for name in SECRETS)}")
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")
@@ -309,6 +320,31 @@ def _scratch(site: Site) -> list[str]:
     if site.scratch is None:
         return []
     return [f"export {SCRATCH_VARIABLE}={in_double_quotes(site.scratch)}"]
+
+
+def _modules(site: Site) -> list[str]:
+    """Load modules before the prologue, or after it where it is what defines `module`; a failure ends the job."""
+    prologue = [
+        f"{line} || {ending(f'prologue: `{line.strip()}` failed', 'see the lines above, and correct it')}"
+        if _OF_MODULES.fullmatch(line)
+        else line
+        for line in site.prologue
+    ]
+    if not site.modules:
+        return prologue
+    systems = " ".join(f'"{path}"' for path in _MODULE_SYSTEMS)
+    loads = [
+        f"module load {module} || " + ending(f"module {module} cannot be loaded", "correct modules of the site")
+        for module in site.modules
+    ]
+    known = "command -v module >/dev/null"
+    return [
+        f'for file in {systems}; do {known} && break; [ ! -r "$file" ] || . "$file"; done',
+        f"load_modules() {{ load_modules() {{ :; }}; {'; '.join(loads)}; }}",
+        f"! {known} || load_modules",
+        *prologue,
+        "load_modules",  # if that was not yet done
+    ]
 
 
 def _exclusion(nodes: Iterable[str]) -> list[str]:

@@ -1,6 +1,7 @@
 """What differs between clusters, in one YAML file per site: how jobs are submitted there and how large they may be."""
 
 import difflib
+import logging
 import os
 import re
 import shlex
@@ -9,6 +10,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -25,6 +27,12 @@ from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
 LOCAL: Final = "local"
 SITES_VARIABLE: Final = "KDGAT_SITES"
 ACCOUNT_VARIABLE: Final = "KDGAT_ACCOUNT"  # whom jobs are charged to, above what a site file says
+# What a site file may leave to a person's environment; a word of the file stands above it.
+PERSONAL_KEYS: Final = {"SBATCH_ACCOUNT": "account", "SBATCH_QOS": "qos", "SBATCH_PARTITION": "partition"}
+PERSONAL_DIRECTIVES: Final = {
+    "SBATCH_CONSTRAINT": ("--constraint", "-C"),
+    "SBATCH_RESERVATION": ("--reservation", "--reservation"),
+}
 _TEMPLATE: Final = "example"  # explains every key
 _TEST_PREFIX: Final = "slurm-test"  # of sites of the test cluster
 _SITES_FOLDER: Final = Path("deployments", "sites")
@@ -54,16 +62,9 @@ _HARMFUL_DIRECTIVES: Final = {
     "--test-only": "no job would be handed in",
     "--export": _ENVIRONMENT, "--export-file": _ENVIRONMENT,
 }  # fmt: skip
-# sbatch puts these variables above what stands in a job's script, without a word. Those that only add to it may be set.
-_OVERRIDING_VARIABLES: Final = tuple(
-    f"SBATCH_{name}"
-    for name in (
-        "ARRAY_INX", "CLUSTERS", "CPUS_PER_GPU", "DEPENDENCY", "ERROR", "EXPORT", "GPUS", "GPUS_PER_NODE",
-        "GPUS_PER_SOCKET", "GPUS_PER_TASK", "GRES", "JOB_NAME", "MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE",
-        "NO_REQUEUE", "OUTPUT", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT",
-    )
-)  # fmt: skip
 _MODULE: Final = re.compile(r"[A-Za-z0-9][\w./+@:=-]*")
+
+logger = logging.getLogger(__name__)
 
 Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -247,9 +248,9 @@ def site_folders() -> list[Path]:
             )
         folders.append(folder)
     folders += [
+        Path.home() / ".config" / "kdgat" / "sites",
         Path.cwd() / _SITES_FOLDER,
         Path(kdgat.__file__).parents[1] / _SITES_FOLDER,  # the checkout, wherever the working folder is
-        Path.home() / ".config" / "kdgat" / "sites",
         Path(sys.prefix) / "share" / "kdgat" / "sites",  # where a wheel puts them
     ]
     return list(dict.fromkeys(folders))
@@ -258,8 +259,13 @@ def site_folders() -> list[Path]:
 def find_sites() -> dict[str, Path]:
     """Return the file of every known site, by name."""
     found: dict[str, Path] = {}
+    trusted = (Path.home(), Path(kdgat.__file__).parents[1], Path(sys.prefix))
     for folder in site_folders():
         for path in sorted(folder.glob("*.yaml")):
+            # A site's lines run as this user: those of a stranger do not, whose folder one stands in.
+            if not any(map(path.is_relative_to, trusted)) and path.stat().st_uid not in (0, os.getuid()):
+                _say(f"{path} belongs to {path.owner()} and is left out: name it by its path to use it")
+                continue
             found.setdefault(path.stem, path)
     return found
 
@@ -278,7 +284,51 @@ def read_site(path: Path) -> Site:
         site = validate_config(Site, {"name": path.stem, **content})
     except ConfigurationError as error:
         raise SiteError(f"{path}: {error}") from error
-    return charged_to(site, os.environ.get(ACCOUNT_VARIABLE))
+    return charged_to(_with_personal_words(site), os.environ.get(ACCOUNT_VARIABLE))
+
+
+def _with_personal_words(site: Site) -> Site:
+    """Take over from the environment what is meant for jobs of any kind, and the site's file leaves open."""
+    if site.scheduler == LOCAL:
+        return site
+    stated = {option for directive in site.directives for option in _options(directive)}
+    values: dict[str, Any] = {
+        key: os.environ[name]
+        for name, key in PERSONAL_KEYS.items()
+        if os.environ.get(name) and not (getattr(site, key) or (key == "partition" and site.gpu_partition))
+    }
+    more = [
+        f"{option}={shlex.quote(os.environ[name])}"
+        for name, (option, short) in PERSONAL_DIRECTIVES.items()
+        if os.environ.get(name) and not stated & {option, short}
+    ]
+    try:
+        return validate_config(Site, {**site.model_dump(), **values, "directives": [*site.directives, *more]})
+    except ConfigurationError as error:
+        raise SiteError(f"site {site.name}, with SBATCH_* of the environment: {error}") from error
+
+
+def _say_what_is_heeded(site: Site) -> None:
+    """Say which options for sbatch the environment has: those that jobs get, and those that they do not."""
+    own = {name: getattr(site, key) for name, key in PERSONAL_KEYS.items()}
+    given = {name for name, value in own.items() if value and value == os.environ.get(name)}
+    given |= {
+        name
+        for name, (option, _) in PERSONAL_DIRECTIVES.items()
+        if f"{option}={shlex.quote(os.environ.get(name, ''))}" in site.directives
+    }
+    left = {name for name, value in os.environ.items() if name.startswith("SBATCH_") and value} - given
+    if given:
+        words = ", ".join(f"{name}={os.environ[name]}" for name in sorted(given))
+        _say(f"site {site.name}: jobs get what the environment says: {words}")
+    if left:
+        _say(f"site {site.name}: site and command decide, not the environment: {', '.join(sorted(left))}")
+
+
+@cache
+def _say(sentence: str) -> None:
+    """Say something once."""
+    logger.warning("%s", sentence)
 
 
 def charged_to(site: Site, account: str | None) -> Site:
@@ -313,15 +363,7 @@ def require_usable(site: Site) -> None:
             f"site {site.name}: {missing}: run this on the cluster's login node, or "
             f"`export {CONFIGURATION}=/path/of/slurm.conf` (`make cluster-up` prints that line), or use --site {LOCAL}"
         )
-    set_variables = [name for name in _OVERRIDING_VARIABLES if name in os.environ]
-    if "SBATCH_PARTITION" in os.environ and (site.partition or site.gpu_partition):
-        set_variables.append("SBATCH_PARTITION")
-    if set_variables:
-        listed = ", ".join(f"{name}={os.environ[name]}" for name in set_variables)
-        raise SiteError(
-            f"site {site.name}: the environment has {listed}, which sbatch would put above what kdgat decides for each "
-            f"job: `unset {' '.join(set_variables)}`"
-        )
+    _say_what_is_heeded(site)
     if site.interface is not None:
         known = [name for _, name in socket.if_nameindex()]
         if site.interface not in known:

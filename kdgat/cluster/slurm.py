@@ -26,9 +26,6 @@ HURRY_S: Final = 1.0  # between two questions while somebody expects a change; n
 GROWTH: Final = 1.5  # of the pause, each time that nothing has changed
 SLOWEST: Final = 6  # times the site's interval
 CONFIGURATION: Final = "SLURM_CONF"  # where Slurm is found, in a job or outside
-_FOUND_BY: Final = (CONFIGURATION, "SLURM_CONF_SERVER", "SLURM_JWT")
-# What a user set to see less of the queue, other columns of it, or another cluster, is not meant for us.
-_PERSONAL: Final = ("SQUEUE_", "SCONTROL_", "SCANCEL_")
 QUEUE_FORMAT: Final = "%A|%T|%N|%r|%j"  # the name last: it may have any character
 _SUBMITTED: Final = re.compile(r"^\s*Submitted batch job ([0-9]+)\b", flags=re.MULTILINE)
 _PARSABLE: Final = re.compile(r"^\s*([0-9]+)(?:;\S*)?\s*$", flags=re.MULTILINE)
@@ -51,6 +48,14 @@ MISTAKES: Final = re.compile(
     rf"|{HOPELESS_REASONS.pattern}"
 )
 
+# What Slurm's commands read of the environment beside their options, as SBATCH_TIMELIMIT or SCANCEL_STATE: it would
+# stand above what kdgat says. Kept is how to find the cluster, and how to be let in.
+OPTION_VARIABLES: Final = re.compile(r"(SLURM|SBATCH|SALLOC|SQUEUE|SCANCEL|SCONTROL|SACCT|SINFO)_")
+_WAYS_IN: Final = (CONFIGURATION, "SLURM_CONF_SERVER", "SLURM_JWT")
+# sbatch hands on its environment, which Slurm may write down.
+_SECRET: Final = re.compile(
+    r"KDGAT_NOTIFY|PGPASSWORD|(.*_)?(TOKEN|KEY|PASSWORD|PASSWD|SECRET|AUTH_STRING)", re.IGNORECASE
+)
 # What Slurm's commands say where there is neither a file nor a server that would give them one: no controller is down.
 NO_CONFIGURATION: Final = "DNS SRV lookup failed"
 _said: Final[set[str]] = set()
@@ -188,13 +193,16 @@ def missing_configuration() -> str:
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what Slurm says in it about the job that this process is in."""
-    return {name: value for name, value in environment.items() if name in _FOUND_BY or not name.startswith("SLURM_")}
+    return {name: value for name, value in environment.items() if name in _WAYS_IN or not name.startswith("SLURM_")}
 
 
-def for_commands() -> dict[str, str]:
-    """Return the environment of Slurm's commands: of the same cluster for all, whatever a person likes to see."""
-    own = outside_of_jobs(os.environ)
-    return {name: value for name, value in own.items() if not name.startswith(_PERSONAL)}
+def command_environment() -> dict[str, str]:
+    """Return the environment of Slurm's commands, and with it that of jobs: without others' options, and secrets."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in _WAYS_IN or not (OPTION_VARIABLES.match(name) or _SECRET.fullmatch(name) or name == "PYTHONSAFEPATH")
+    }
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":
@@ -205,7 +213,7 @@ def _run(*command: str) -> "subprocess.CompletedProcess[str]":
         errors="replace",
         timeout=COMMAND_TIMEOUT_S,
         check=False,
-        env=for_commands(),
+        env=command_environment(),
     )
 
 

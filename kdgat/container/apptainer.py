@@ -66,6 +66,7 @@ def find_apptainer() -> Path:
     raise ImageError(
         "apptainer is neither in PATH nor installed by kdgat: on Debian run, as root, "
         f"bash {INSTALLER}; on a cluster load its module (module load apptainer)"
+        + ("; SingularityCE, which is here, has not been tried" if shutil.which("singularity") else "")
     )
 
 

@@ -154,7 +154,7 @@ class RankProcesses:
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
-            sys.executable, "-m", "kdgat.training.rank", str(self.seat.folder), f"--rank={rank}",
+            sys.executable, "-P", "-m", "kdgat.training.rank", str(self.seat.folder), f"--rank={rank}",
             f"--count={self.seat.count}", f"--fit={self.seat.fit}", f"--parent={os.getpid()}",
         ]  # fmt: skip
         with log_path(self.seat.folder, rank).open("wb") as log:

@@ -17,8 +17,8 @@ from kdgat.lap.models import inference
 PROGRAM = """
 import warnings
 import numba.core.caching as caching
-caching.FunctionCache._impl_class._locator_classes = []  # as if no directory could be written
 from kdgat.base.machine_code import compiled
+caching.FunctionCache._impl_class._locator_classes = []  # as if no directory could be written
 @compiled
 def twice(value):
     return value + value

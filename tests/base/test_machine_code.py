@@ -1,6 +1,7 @@
 """Machine code that is kept belongs to the sources and the signature that it is loaded for."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -43,9 +44,9 @@ def package(tmp_path: Path) -> Path:
     return folder
 
 
-def result(package: Path, value: str = "1") -> str:
-    program = f"from mini.outer import outer; print(outer({value}), sum(outer.stats.cache_hits.values()))"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path])}
+def result(package: Path, value: str = "1", before: str = "", **more: str) -> str:
+    program = f"{before}from mini.outer import outer; print(outer({value}), sum(outer.stats.cache_hits.values()))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path]), **more}
     environment.pop("NUMBA_CACHE_DIR", None)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
@@ -119,3 +120,15 @@ def test_of_a_lazy_face_only_the_modules_count_whose_names_are_imported(tmp_path
         }
     finally:
         del machine_code.ROOTS["mini"]
+
+
+def test_code_is_kept_in_a_folder_of_ones_own_where_neither_sources_nor_home_can_be_written(package: Path) -> None:
+    others = "from kdgat.base import machine_code\n"
+    others += "machine_code.caching.FunctionCache._impl_class._locator_classes[:-1] = []\n"  # as for them
+    folder = package.parent / f"kdgat-numba-{os.getuid()}"
+    assert result(package, before=others, TMPDIR=str(package.parent)) == "2 0"
+    assert result(package, before=others, TMPDIR=str(package.parent)) == "2 1"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    folder.chmod(0o777)  # others may put code there
+    with pytest.raises(AssertionError, match="cannot cache function"):
+        result(package, before=others, TMPDIR=str(package.parent))

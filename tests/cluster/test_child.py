@@ -283,7 +283,7 @@ def test_peak_memory_is_that_of_this_stage_and_of_no_other_process(run: Run) -> 
 
 def test_a_stage_is_started_by_the_python_of_this_process(directory: RunDirectory) -> None:
     command = child_command(directory)
-    assert command[:4] == [sys.executable, "-m", "kdgat.stage", str(directory.path)]
+    assert command[:5] == [sys.executable, "-P", "-m", "kdgat.stage", str(directory.path)]
 
 
 def test_the_first_wish_to_stop_gives_the_reason() -> None:

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from kdgat.stage import RunDirectory
 GOLDEN = Path(__file__).parent / "golden"
 DIRECTORY = Path("/scratch/someone/run/stages/normal-large-seed0-0123abcd")
 LOGS = Path("/scratch/someone/run/slurm")
+THIS_PYTHON = sys.executable
 PYTHON = "/home/someone/kdgat/.venv/bin/python"
 
 SMALL = Resources(walltime_s=600, memory_mib=1500)
@@ -114,7 +116,7 @@ def test_a_watchers_script_is_the_one_that_was_looked_at(
 def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> None:
     # Slurm sends its SIGTERM to the direct child alone; whatever came before `exec` must be over by then.
     *_, last = script(load_site("slurm-test"), SMALL).strip().splitlines()
-    assert last.startswith(f"exec {PYTHON} -m kdgat.cluster.job ")
+    assert last.startswith(f"exec {PYTHON} -P -m kdgat.cluster.job ")
 
 
 def test_jobs_of_a_pool_run_side_by_side_and_are_no_attempts_at_the_stage() -> None:
@@ -126,7 +128,7 @@ def test_jobs_of_a_pool_run_side_by_side_and_are_no_attempts_at_the_stage() -> N
     assert "export OMP_NUM_THREADS=2" in text
     assert all(f"{name}=" in text for name in SECRETS)
     *_, last = text.strip().splitlines()
-    assert last.startswith(f"exec {PYTHON} -m distributed.cli.dask_worker ")
+    assert last.startswith(f"exec {PYTHON} -P -m distributed.cli.dask_worker ")
     words = last.split()
     assert words[len(words) - words[::-1].index("--nthreads")] == "1"  # the last one counts
     assert "--no-nanny" in words
@@ -181,6 +183,69 @@ def test_a_file_of_dask_in_the_users_home_takes_nothing_out_of_the_script() -> N
     undisturbed = script(load_site("slurm-test"), SMALL)
     with dask.config.set(theirs):
         assert script(load_site("slurm-test"), SMALL) == undisturbed
+
+
+@pytest.mark.processes
+def test_nothing_of_a_file_for_dask_comes_into_jobs(tmp_path: Path) -> None:
+    theirs = {
+        "account": "notebooks", "queue": "debug", "job-cpu": 3, "interface": "ib0", "death-timeout": 7,
+        "project": "old", "header-skip": ["-J"], "extra": ["--x"], "env-extra": ["rm -r /"],
+    }  # fmt: skip
+    (tmp_path / "jobqueue.yaml").write_text(json.dumps({"jobqueue": {"slurm": theirs}}))
+    program = f"""
+from pathlib import Path
+from flows.dask_jobs import job_script
+from kdgat.cluster import Resources, Site
+site = Site(name="plain", scheduler="slurm")
+print(job_script(site, Resources(walltime_s=600, memory_mib=1500), Path("/x"), Path({str(tmp_path)!r})))
+"""
+
+    def printed(**more: str) -> str:
+        environment = {**os.environ, **more}
+        command = [THIS_PYTHON, "-c", program]
+        return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+
+    assert printed(DASK_CONFIG=str(tmp_path), DASK_JOBQUEUE__SLURM__WALLTIME="1") == printed()
+
+
+MODULE = """module() { case $2 in absent) echo "no $2" >&2; return 1;; *) echo "$*" >> loaded;; esac; }"""
+
+
+@pytest.mark.parametrize(
+    ("modules", "prologue", "environment", "loaded", "said"),
+    [
+        (["cuda/12", "gcc"], [MODULE], "", "load cuda/12\nload gcc\n", ""),
+        (["cuda/12", "gcc"], ["module load own"], MODULE, "load cuda/12\nload gcc\nload own\n", ""),
+        (
+            ["cuda/12", "absent", "gcc"],
+            [],
+            MODULE,
+            "load cuda/12\n",
+            "module absent cannot be loaded on NODE",
+        ),
+        (["cuda/12"], [], "", "", "module cuda/12 cannot be loaded on NODE"),
+        ([], ["module load absent", "echo on"], MODULE, "", "no absent\nprologue: `module load absent` failed on NODE"),
+    ],
+    ids=["of the prologue", "of the shell", "one fails", "nobody has it", "in the prologue"],
+)
+def test_modules_are_loaded_or_the_job_ends_and_says_which(
+    modules: list[str], prologue: list[str], environment: str, loaded: str, said: str, tmp_path: Path
+) -> None:
+    site = Site(name="here", scheduler="slurm", modules=tuple(modules), prologue=tuple(prologue))
+    given = cluster_arguments(site, SMALL, tmp_path, LOGS)
+    text = "\n".join([environment, "uname() { echo NODE; }", *given["job_script_prologue"], "echo begun"])
+    clean = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=clean, cwd=tmp_path, check=False)
+    assert (path.read_text() if (path := tmp_path / "loaded").exists() else "") == loaded
+    assert done.returncode == bool(said)
+    assert ("begun" in done.stdout) == (not said)
+    assert said in done.stderr
+
+
+def test_limits_of_the_login_node_stay_there_unless_the_site_says_otherwise() -> None:
+    assert "#SBATCH --propagate=NONE\n" in script(Site(name="here"), SMALL)
+    text = script(Site(name="here", directives=("--propagate=STACK",)), SMALL)
+    assert re.findall("#SBATCH --propagate.*", text) == ["#SBATCH --propagate=STACK"]
 
 
 def test_only_a_stage_with_gpus_asks_for_them() -> None:

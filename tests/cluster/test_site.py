@@ -11,6 +11,7 @@ import yaml
 
 from kdgat.cluster import ResourceRequest, Site, SiteError, load_site
 from kdgat.cluster.site import (
+    ACCOUNT_VARIABLE,
     SITES_VARIABLE,
     Limits,
     WatcherRequest,
@@ -20,6 +21,7 @@ from kdgat.cluster.site import (
     require_usable,
     site_folders,
 )
+from kdgat.cluster.slurm import Slurm
 from tests.support.commands import write_commands
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
@@ -105,15 +107,29 @@ def test_a_folder_of_ones_own_wins_over_the_working_folder_and_that_over_the_che
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    write_site(tmp_path / "home" / ".config" / "kdgat" / "sites", "mine", "partition: home\n")
-    assert load_site("mine").partition == "home"
     write_site(tmp_path / "deployments" / "sites", "mine", "partition: working\n")
     write_site(tmp_path / "deployments" / "sites", "slurm-test", "partition: working\n")
     assert load_site("mine").partition == load_site("slurm-test").partition == "working"
+    write_site(tmp_path / "home" / ".config" / "kdgat" / "sites", "mine", "partition: home\n")
+    assert load_site("mine").partition == "home"
     write_site(tmp_path / "own", "mine", "partition: own\n")
     monkeypatch.setenv(SITES_VARIABLE, str(tmp_path / "own"))
     assert load_site("mine").partition == "own"
     assert set(find_sites()) == {*SHIPPED, "mine"}
+
+
+def test_a_strangers_site_in_the_working_folder_is_left_out_and_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = write_site(tmp_path / "deployments" / "sites", "theirs", "prologue: [rm -r /]\n")
+    monkeypatch.setattr("os.getuid", lambda: 4242)
+    monkeypatch.setattr(Path, "owner", lambda self: "mallory")
+    if path.stat().st_uid == 0:  # root's files are nobody's trick
+        os.chown(path, 4343, -1)
+    assert "theirs" not in find_sites()
+    assert "belongs to mallory and is left out" in caplog.text
+    assert load_site(str(path)).name == "theirs"
 
 
 def test_a_site_can_be_given_by_its_path(tmp_path: Path) -> None:
@@ -275,27 +291,71 @@ def test_an_image_or_interface_that_is_not_there_is_refused(tmp_path: Path) -> N
         require_usable(Site(name="a", scheduler="slurm", image=known, interface="lo"))
 
 
-@pytest.mark.usefixtures("_sbatch_somewhere")
-@pytest.mark.parametrize(
-    "name", ["SBATCH_JOB_NAME", "SBATCH_REQUEUE", "SBATCH_TIMELIMIT", "SBATCH_MEM_PER_NODE", "SBATCH_CLUSTERS"]
-)
-def test_variables_that_sbatch_would_heed_more_than_the_script_are_refused(
-    monkeypatch: pytest.MonkeyPatch, name: str
+OF_A_PERSON = {
+    "SBATCH_ACCOUNT": "theirs",
+    "SBATCH_QOS": "long",
+    "SBATCH_PARTITION": "debug",
+    "SBATCH_CONSTRAINT": "a&b",
+    "SBATCH_RESERVATION": "course",
+    "SBATCH_TIMELIMIT": "1",
+    "SBATCH_WAIT": "1",
+    "SBATCH_UNHEARD_OF": "1",
+}
+
+
+@pytest.fixture
+def _person(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for name, value in OF_A_PERSON.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("SCANCEL_STATE", "PENDING")
+    monkeypatch.setenv("SLURM_CLUSTERS", "another")
+    monkeypatch.delenv(ACCOUNT_VARIABLE, raising=False)
+
+
+@pytest.mark.usefixtures("_sbatch_somewhere", "_person")
+def test_what_a_site_leaves_open_is_taken_from_a_persons_environment_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv(name, "9")
-    monkeypatch.setenv("SBATCH_WAIT", "")
-    require_usable(load_site("local"))
-    with pytest.raises(SiteError, match=rf"{name}=9, SBATCH_WAIT=.*`unset {name} SBATCH_WAIT`"):
-        require_usable(Site(name="a", scheduler="slurm"))
+    site = read_site(write_site(tmp_path, "open", "scheduler: slurm\n"))
+    assert (site.account, site.qos, site.partition) == ("theirs", "long", "debug")
+    assert site.directives == ("--constraint='a&b'", "--reservation=course")
+    require_usable(site)
+    given, left = caplog.messages
+    assert "jobs get what the environment says: SBATCH_ACCOUNT=theirs" in given
+    assert left.endswith("not the environment: SBATCH_TIMELIMIT, SBATCH_UNHEARD_OF, SBATCH_WAIT")
+    assert "SBATCH_ACCOUNT" not in left
 
 
-@pytest.mark.usefixtures("_sbatch_somewhere")
-def test_variables_for_what_the_site_leaves_open_are_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SBATCH_ACCOUNT", "SBATCH_CONSTRAINT", "SBATCH_PARTITION", "SBATCH_RESERVATION"):
-        monkeypatch.setenv(name, "mine")
-    require_usable(Site(name="a", scheduler="slurm"))
-    with pytest.raises(SiteError, match="`unset SBATCH_PARTITION`"):
-        require_usable(Site(name="a", scheduler="slurm", gpu_partition="gpu"))
+@pytest.mark.usefixtures("_sbatch_somewhere", "_person")
+def test_what_site_or_command_state_is_what_jobs_get(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    text = "scheduler: slurm\nqos: short\ngpu_partition: gpu\ndirectives: [-C own, --reservation=own]\n"
+    site = charged_to(read_site(write_site(tmp_path, "stated", text)), "mine")
+    assert (site.account, site.qos, site.partition) == ("mine", "short", None)
+    assert site.directives == ("-C own", "--reservation=own")
+    require_usable(site)
+    (left,) = caplog.messages
+    assert all(name in left for name in OF_A_PERSON)
+
+
+@pytest.mark.usefixtures("_person")
+def test_no_command_of_slurm_reads_a_persons_options_or_learns_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secrets = ("KDGAT_NOTIFY", "PREFECT_API_KEY", "PGPASSWORD", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "my_password")
+    for name in secrets:
+        monkeypatch.setenv(name, "secret")
+    for name in ("SLURM_CONF", "SLURM_JWT", "MY_DATA", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "kept")
+    program = tmp_path / "sbatch"
+    program.write_text(f"#!{shutil.which('bash')}\n{shutil.which('env')} > {tmp_path / 'seen'}; echo 17\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert Slurm().submit(tmp_path / "script") == "17"
+    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    assert not {*OF_A_PERSON, *secrets, "SCANCEL_STATE", "SLURM_CLUSTERS"} & seen.keys()
+    assert {name for name, value in seen.items() if value == "kept"} == {
+        "SLURM_CONF", "SLURM_JWT", "MY_DATA", "OMP_NUM_THREADS",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(("readable_by", "modes"), [("user", "700 600"), ("group", "750 640"), ("all", "755 644")])

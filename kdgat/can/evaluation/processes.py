@@ -163,7 +163,7 @@ class _Worker:
         self._connection, theirs = Pipe()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kdgat.can.evaluation.scoring_process", str(theirs.fileno())],
+                [sys.executable, "-P", "-m", "kdgat.can.evaluation.scoring_process", str(theirs.fileno())],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **ONE_CORE},

@@ -36,7 +36,7 @@ def read_mf4(path: Path) -> Rows:
     with tempfile.TemporaryDirectory() as folder:
         columns_path = Path(folder) / "columns.npz"
         limit_s = most_time(path.stat().st_size, LEAST_S)
-        command = [sys.executable, "-m", __name__, str(path), str(columns_path), str(limit_s)]
+        command = [sys.executable, "-P", "-m", __name__, str(path), str(columns_path), str(limit_s)]
         answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode == _REFUSED:
             raise RecordingError(path, answer.stdout.strip())

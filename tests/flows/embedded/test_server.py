@@ -86,6 +86,78 @@ def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch
         pass
 
 
+@pytest.mark.processes
+def test_a_server_that_ends_is_told_from_one_that_is_slow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named it' >&2; echo and more; exit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    (tmp_path / "prefect.db").write_text("of an earlier command")
+    with (
+        pytest.raises(
+            UserError, match=r"ended with status 3; its log .*: ModuleNotFoundError: No module named it"
+        ) as error,
+        prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"),
+    ):
+        pass
+    assert START_TIMEOUT_VARIABLE not in str(error.value)
+    assert (tmp_path / "prefect.db").read_text() == "of an earlier command", "it was not what made the server end"
+
+
+def test_requests_to_this_machine_ask_no_proxy_and_those_to_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "here.example")
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        for host, said in ((LOOPBACK, "here.example,127.0.0.1,::1,localhost"), ("prefect.example", "here.example")):
+            monkeypatch.setenv(API_URL_VARIABLE, f"http://{host}:{listener.getsockname()[1]}/api")
+            with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"):
+                assert os.environ["no_proxy"] == said
+    assert os.environ["no_proxy"] == "here.example"
+
+
+@pytest.mark.prefect
+@pytest.mark.parametrize(
+    ("more", "database"),
+    [
+        ({}, b"no database at all"),
+        (
+            {
+                "all_proxy": "socks5://127.0.0.1:9",
+                "PREFECT_CLIENT_CUSTOM_HEADERS": '{"a": "b"}',
+                "PREFECT_SERVER_API_BASE_PATH": "/elsewhere",
+                "PREFECT_API_SSL_CERT_FILE": "/absent",
+                "PREFECT_RESULTS_DEFAULT_STORAGE_BLOCK": "s3-bucket/absent",
+                "PREFECT_PROFILES_PATH": "/absent",
+            },
+            b"",
+        ),
+    ],
+)
+def test_what_is_set_for_others_and_a_damaged_database_end_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, str], database: bytes
+) -> None:
+    """A proxy of the machine, settings of other servers, files of the working folder."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "prefect.db").write_bytes(database)
+    (tmp_path / "queue.py").write_text("raise SystemExit('code of the working folder')")
+    (tmp_path / ".env").write_text("PREFECT_SERVER_API_BASE_PATH=/elsewhere\n")
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server((LOOPBACK, 0)) as proxy:
+        for name in ("http_proxy", "HTTP_PROXY", "https_proxy"):
+            monkeypatch.setenv(name, f"http://{LOOPBACK}:{proxy.getsockname()[1]}")
+        for name, value in more.items():
+            monkeypatch.setenv(name, value)
+        server = Served(tmp_path / "a").wait_until_up()
+        server.process.communicate("")
+        proxy.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
+    assert server.flow_names() == {"told"}
+    aside = tmp_path / "a" / "prefect-unreadable.db"
+    assert (aside.read_bytes() if aside.exists() else b"") == database
+
+
 @pytest.mark.prefect
 def test_two_servers_at_once_serve_their_commands_alone_and_keep_what_they_held(tmp_path: Path) -> None:
     served = [Served(tmp_path / name) for name in ("a", "b")]
@@ -137,7 +209,7 @@ class Served:
         self.folder = folder
         (folder.parent / "local").mkdir(exist_ok=True)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", SERVE, str(folder)],
+            [sys.executable, "-P", "-c", SERVE, str(folder)],
             env={**os.environ, "TMPDIR": str(folder.parent / "local")},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
