@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -12,6 +13,7 @@ from pydantic import ValidationError
 
 from kdgat.base import to_json, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files, write_snapshot
+from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
@@ -112,6 +114,28 @@ class RunDirectory:
     def is_finished(self) -> bool:
         """Return whether the stage finished."""
         return isinstance(self.read_outcome(), Finished)
+
+    def changed_artifacts(self) -> dict[str, str]:
+        """Say of a finished stage's artifacts that are not as it wrote them what they are: gone, cut short, changed."""
+        outcome, known = self.read_outcome(), KnownHashes(self.hashes_path)
+        names = outcome.artifacts.values() if isinstance(outcome, Finished) else ()
+        return {name: how for name in names if (how := known.change(self.path / name))}
+
+    def reopen(self) -> str:
+        """Let a finished stage run again if an artifact is not as it was written, and say so; empty if all are.
+
+        What was changed stays beside it, as NAME.changed. StageBusyError if another process owns the directory.
+        """
+        if not self.changed_artifacts():
+            return ""
+        with self.lock():
+            changed = self.changed_artifacts()
+            for name in (name for name, how in changed.items() if how != GONE):
+                (self.path / name).replace(self.path / f"{name}.changed")
+            shutil.rmtree(self.parts_path, ignore_errors=True)  # summaries of what has been joined and removed
+            self.hashes_path.unlink(missing_ok=True)
+            self.outcome_path.unlink(missing_ok=True)
+        return f"its {' and '.join(f'{name} is {how}' for name, how in changed.items())}: made again"
 
     def append_metrics(self, row: Mapping[str, object]) -> None:
         """Append one row to `metrics.jsonl`."""
