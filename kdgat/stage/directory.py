@@ -1,6 +1,7 @@
 """The run directory: all file names of a stage in one class, its inputs and its progress."""
 
 import json
+import logging
 import math
 import os
 import shutil
@@ -19,6 +20,8 @@ from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import WRITE_INTERVAL_S, Work
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
@@ -146,7 +149,10 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, object]]:
-        """Read the rows of `metrics.jsonl`; a last line cut short is left out, RunDirectoryError for another."""
+        """Read the rows of `metrics.jsonl`; a damaged line is left out, with a warning if it is not just cut short.
+
+        Nothing is resumed from it: training writes the rows that its checkpoint has anew.
+        """
         if not self.metrics_path.exists():
             return []
         rows: list[dict[str, object]] = []
@@ -155,9 +161,7 @@ class RunDirectory:
                 row = json.loads(line) if line.endswith(b"\n") else {}
                 rows += [dict(row)] if row else []
             except (ValueError, TypeError) as error:
-                raise RunDirectoryError(
-                    f"{self.metrics_path}: line {number} is damaged ({error}): remove it, the curves lose one point"
-                ) from error
+                logger.warning("%s: line %d is damaged and left out: %s", self.metrics_path, number, error)
         return rows
 
     def replace_metrics(self, rows: Iterable[Mapping[str, object]]) -> None:
