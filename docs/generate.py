@@ -24,6 +24,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
+from kdgat.base.configuration import read_yaml
 from kdgat.cli import stage
 from kdgat.cli.main import COMMAND_GROUPS, build_application
 from kdgat.family.protocol import Family
@@ -204,7 +205,7 @@ def _stage_command() -> str:
 def configuration_page(family: Family) -> str:
     """Return every key of a family's configuration with its default, its presets' values and its meaning."""
     folder = resources.files(family.config.preset_package) / "presets"
-    others = {name: flat(yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))) for name in PRESETS}
+    others = {name: flat(read_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"))) for name in PRESETS}
     parts = [
         f"# Configuration: `{family.name}`\n",
         f"Keys of a run of {family.title}. Set one with `-O key=value`, or several in a file with `--config FILE`."

@@ -98,6 +98,8 @@ def run_single_stage(
         stopping_with_prefect(stop),
         contextlib.closing(runner),
     ):
+        if finished_outcome(directory) is not None and (text := directory.reopen()):
+            log(f"{directory.path.name}: {text}")
         if (outcome := finished_outcome(directory)) is not None:
             log(f"{directory.path.name} is finished already")
             return outcome

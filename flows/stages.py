@@ -86,6 +86,10 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     directory = execution.open_directory(planned)
     for text in execution.cancel_orphans():
         logger.warning("%s", text)
+    if finished_outcome(directory) is not None and (text := directory.reopen()):
+        logger.warning("%s: %s", planned.name, text)
+        execution.note(planned, text)
+        directory = execution.open_directory(planned)
     if (outcome := finished_outcome(directory)) is not None:
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
         message = execution.index.record(planned.name).message

@@ -28,10 +28,10 @@ def read_hdf5(path: Path, key: str | None) -> tuple[Any, Any]:
     Raises:
         UserError: if the file is none, or holds several matrices, naming them.
     """
-    import h5py  # not needed where files are of other kinds
+    from kdgat.base.hdf5 import open_hdf5  # not needed where files are of other kinds
 
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             found: dict[str, Any] = {}
             file.visititems(lambda name, item: found.update({name: item}) if _is_matrix(name, item) else None)
             chosen = (

@@ -1,11 +1,13 @@
 """Configuration that refuses what it does not know: frozen models, presets in YAML, overrides by dotted path."""
 
 import difflib
+import json
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, ValidationInfo, model_validator
@@ -13,6 +15,7 @@ from pydantic_core import PydanticCustomError
 
 from kdgat.base.errors import UserError
 
+KEY = "[key]"  # in pydantic's place of a mapping's key
 MAX_SHOWN = 80  # characters of a wrong value
 KEPT: Final = {"kept": True}  # context of validation: a kdgat wrote it, a newer one maybe (`kdgat.base.kept`)
 M = TypeVar("M", bound=BaseModel)
@@ -74,8 +77,10 @@ def describe_validation_error(error: ValidationError) -> str:
     for detail in details:
         if any(len(place) > len(detail["loc"]) and place[: len(detail["loc"])] == detail["loc"] for place in places):
             continue  # said of a list or section because of an item that has a line of its own
-        key = ".".join(str(part) for part in detail["loc"])
-        if detail["type"] == "unknown_key":
+        key = ".".join(str(part) for part in detail["loc"] if part != KEY)
+        if KEY in detail["loc"]:  # the place ends with the key itself
+            lines.append(f"{key}: {_with_reason('the key', _shortened(detail['input']), detail)}")
+        elif detail["type"] == "unknown_key":
             lines.append(f"{key + ': ' if key else ''}{detail['msg']}")
         elif detail["type"] == "missing":
             lines.append(f"{key}: required, but not given")
@@ -93,24 +98,61 @@ def _shortened(value: Any) -> str:
     return written if len(written) <= MAX_SHOWN else f"{written[:MAX_SHOWN]}..."
 
 
+_TAG: Final = "tag:yaml.org,2002:"
+_PLAIN: Final = (  # tag, what is so, and its first characters: the core schema of YAML 1.2, less numbers as 010
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+", list("-+0123456789")),
+    (
+        "float",
+        r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+)
+
+
 class _PlainLoader(yaml.SafeLoader):
-    """Read YAML as people mean it: 16:00:00 is a time, not the number 57600 that YAML 1.1 makes of it."""
+    """Read YAML as people mean it; a key that stands twice is an error, for the first would be lost without a word.
+
+    YAML 1.1 makes 64 of 0100, False of `no`, 57600 of 16:00:00, and a date of 2026-11-25. Here these stay text, and the
+    field says what they are: one of numbers takes 0100 for 100, one of text keeps it. Keys are what is written.
+    """
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {"<": [(_TAG + "merge", re.compile("<<"))]}
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Look at the keys before others are merged into them; a node that is merged into several comes here again."""
+        lines: dict[str, int] = {}
+        own = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.tag != _TAG + "merge"]
+        for key in () if hasattr(node, "is_read") else own:
+            key.tag, line = _TAG + "str", key.start_mark.line + 1
+            if key.value in lines:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value!r} stands twice, in lines {lines[key.value]} and {line}: remove one"
+                )
+            lines[key.value] = line
+        vars(node)["is_read"] = True
+        super().flatten_mapping(node)
 
 
-def _plain_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
-    if ":" in node.value:
-        return node.value
-    is_int = node.tag == "tag:yaml.org,2002:int"
-    return loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
+class _PlainDumper(yaml.SafeDumper):
+    """Write YAML that both this and other readers take for the same: text that looks like a number has quotes."""
 
 
-for _kind in ("int", "float"):
-    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number)
+for _kind, _pattern, _first in _PLAIN:
+    for _class in (_PlainLoader, _PlainDumper):
+        _class.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), _first)
 
 
 def read_yaml(text: str) -> Any:
-    """Parse YAML without its numbers to base 60; raises `yaml.YAMLError`."""
+    """Parse YAML, in which numbers, true, false and null are as in YAML 1.2; raises `yaml.YAMLError`."""
     return yaml.load(text, Loader=_PlainLoader)  # a subclass of the safe loader
+
+
+def write_yaml(value: Any, **options: Any) -> str:
+    """Write plain data as YAML that `read_yaml` reads back the same; options are those of `yaml.dump`."""
+    text: str = yaml.dump(value, Dumper=_PlainDumper, allow_unicode=True, **options)
+    return text
 
 
 def _with_reason(key: str, written: str, detail: Any) -> str:
@@ -168,9 +210,7 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
         elif typing.get_origin(annotation) in (dict, Mapping) or annotation is dict:
             annotation = (*typing.get_args(annotation), Any, Any)[1]
         elif annotation is not Any:
-            raise ConfigurationError(
-                f"override {'.'.join(path)}={text}: {'.'.join(path[:depth])} is {type_name(annotation)} and has no keys"
-            )
+            raise _no_keys(path, depth, text, type_name(annotation), where)
         if depth == len(path) - 1:
             where[part] = _typed(dotted, text, annotation)
             return
@@ -178,7 +218,13 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
             where[part] = {}
         where = where[part]
         if not isinstance(where, dict):
-            raise ConfigurationError(f"override {'.'.join(path)}={text}: {dotted} is {where!r} and has no keys")
+            raise _no_keys(path, depth + 1, text, repr(where), where)
+
+
+def _no_keys(path: Sequence[str], depth: int, text: str, kind: str, value: Any) -> ConfigurationError:
+    whole = ".".join(path[:depth])
+    fix = f"; give the whole of it: {whole}={json.dumps(value, default=str)}" if isinstance(value, list | tuple) else ""
+    return ConfigurationError(f"override {'.'.join(path)}={text}: {whole} is {kind} and has no keys{fix}")
 
 
 def _typed(key: str, text: str, annotation: Any) -> Any:

@@ -1,15 +1,54 @@
 """The processor cores that a process may use, and libraries that wait for each other on them without spinning."""
 
 import os
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
 from typing import Final
 
 WAIT_VARIABLE: Final = "OMP_WAIT_POLICY"
+CGROUPS: Final = Path("/sys/fs/cgroup")
+OWN_CGROUP: Final = Path("/proc/self/cgroup")
+CONTROLLER: Final = "cpu"
 
 
 def num_usable_cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    """Return how many cores this process may use: those it may run on, and no more than its container may fill."""
+    may_run_on = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+    return max(1, min(may_run_on, *(int(share) for share in _quotas())))  # of 1.5 cores one is sure
+
+
+def _quotas() -> Iterator[float]:
+    """Yield infinity, and the processor time per time that each control group above this process allows."""
+    yield float(1 << 30)
+    try:
+        lines = OWN_CGROUP.read_text().splitlines()
+    except OSError:  # not Linux, or hidden
+        return
+    for line in lines:
+        _, controllers, inside = [*line.split(":", 2), "", ""][:3]
+        if controllers and CONTROLLER not in controllers.split(","):
+            continue
+        mount = CGROUPS / controllers if controllers else CGROUPS
+        roots = [root for root in (mount, CGROUPS / CONTROLLER, CGROUPS / "unified") if root.is_dir()]
+        for root in roots:
+            # In a container the path may be that of the host, which is not there: then its own group is the root.
+            group = root / inside.lstrip("/")
+            for folder in (group, *group.parents):
+                yield from _quota(folder)
+                if folder == root:
+                    break
+
+
+def _quota(folder: Path) -> Iterator[float]:
+    try:
+        if (both := folder / "cpu.max").exists():
+            quota, period = both.read_text().split()
+        else:
+            quota, period = ((folder / f"cpu.cfs_{name}_us").read_text().strip() for name in ("quota", "period"))
+        if quota not in ("max", "-1") and int(period) > 0:
+            yield int(quota) / int(period)
+    except (OSError, ValueError):  # no such controller here, or words of another kernel: nothing is known of a quota
+        return
 
 
 def wait_without_spinning(environment: MutableMapping[str, str] = os.environ) -> None:

@@ -15,6 +15,7 @@ from kdgat.base.kept import SCHEMA_KEY, refuse_newer
 logger = logging.getLogger(__name__)
 
 SETTLED_S: Final = 2.0  # a file that was changed later than this may be changed again without another time
+GONE: Final = "gone"
 Signature = tuple[int, int, int, int]
 
 
@@ -38,6 +39,26 @@ class KnownHashes:
         """Return the hash of a file that has not changed since it was noted."""
         entry = self._known.get(self._name(file))
         return entry[1] if entry is not None and entry[0] == signature_of(file) else None
+
+    def change(self, file: Path) -> str:
+        """Say how a file differs from what its writer noted: "gone", "cut short", "changed"; empty where it does not.
+
+        One of which nothing was noted is only asked for. One that cannot be asked about counts as it was: nobody makes
+        anything again for want of an answer.
+        """
+        noted = self._known.get(self._name(file))
+        try:
+            signature = signature_of(file)
+            if noted is None or noted[0] == signature:
+                return ""
+            if signature[1] != noted[0][1]:
+                return "cut short" if signature[1] < noted[0][1] else "changed"
+            return "" if sha256_once(file) == noted[1] else "changed"  # copies have other inodes and times
+        except (FileNotFoundError, NotADirectoryError):
+            return GONE
+        except OSError as error:
+            logger.warning("whether %s is as it was written is not known: %s", file, error)
+            return ""
 
     def sha256(self, file: Path, *, is_finished: bool = False) -> str:
         """Return the hash, and note it; `is_finished` says that whoever writes the file has just done so."""
@@ -66,7 +87,7 @@ def _read(path: Path) -> tuple[dict[str, tuple[Signature, str]], bool]:
         content = json.loads(path.read_bytes())
         refuse_newer(content, path)
         files = {name: one for name, one in content.items() if name != SCHEMA_KEY}
-        return {name: (tuple(one["signature"]), str(one["sha256"])) for name, one in files.items()}, True
+        return {name: (_signature(*one["signature"]), str(one["sha256"])) for name, one in files.items()}, True
     except FileNotFoundError:
         return {}, True
     except UserError as error:
@@ -75,6 +96,10 @@ def _read(path: Path) -> tuple[dict[str, tuple[Signature, str]], bool]:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         logger.warning("%s cannot be read, files are hashed again: %s", path, error)
         return {}, True
+
+
+def _signature(inode: int, size: int, changed: int, touched: int) -> Signature:
+    return int(inode), int(size), int(changed), int(touched)
 
 
 def has_settled(signature: Signature) -> bool:

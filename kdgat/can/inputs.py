@@ -20,7 +20,7 @@ from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.logs import check_head
 from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.family import ScoringRequest
-from kdgat.run import FinishedRun, OutputDirectory, PlannedStage, Run, RunError
+from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run, RunError
 from kdgat.stage import StageInput, StageInputError
 
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
@@ -159,7 +159,7 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
                     f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
                 )
-            found[planned.name] = StageInput.of_file(run.output.stage_directory(record).weights_path)
+            found[planned.name] = StageInput.of_file(run.artifact(record, WEIGHTS))
     return found
 
 

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from kdgat.base import Config, UserError, validate_config
+from kdgat.base.configuration import read_yaml
 from kdgat.base.files import read_utf8
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
@@ -194,7 +195,7 @@ def check_dataset_name(name: str) -> None:
 
 def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     try:
-        content = yaml.safe_load(text)
+        content = read_yaml(text)
     except yaml.YAMLError as error:
         raise DatasetError(f"{where}: is no valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):

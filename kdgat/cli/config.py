@@ -68,7 +68,7 @@ def described(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]]) ->
 
 
 def _lines(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]], prefix: str) -> Iterator[tuple[str, str]]:
-    import yaml
+    from kdgat.base.configuration import write_yaml
 
     for key, value in config.items():
         dotted = f"{prefix}{key}"
@@ -77,7 +77,7 @@ def _lines(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]], prefi
             yield f"{indent}{key}:", ""
             yield from _lines(value, layers, f"{dotted}.")
         else:
-            text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+            text = write_yaml(value, default_flow_style=True, width=10_000)
             yield f"{indent}{key}: {text.removesuffix('...' + chr(10)).strip()}", _origin(dotted, layers)
 
 

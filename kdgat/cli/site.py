@@ -45,8 +45,7 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NAME", help="As in `kdgat site list`, or the path of a site file.")],
 ) -> None:
     """Print every key of a site as YAML, defaults included."""
-    import yaml
-
+    from kdgat.base.configuration import write_yaml
     from kdgat.cluster import load_site
 
-    typer.echo(yaml.safe_dump(load_site(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+    typer.echo(write_yaml(load_site(name).model_dump(mode="json"), sort_keys=False), nl=False)

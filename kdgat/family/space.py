@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field
 
 from kdgat.base import Config, UserError, unknown_key_text, validate_config
-from kdgat.base.configuration import read_yaml
+from kdgat.base.configuration import read_yaml, write_yaml
 
 DIGITS: Final = 4  # of a number that is drawn: a configuration is read by people
 RANGES: Final = ("uniform", "log", "int")
@@ -184,8 +184,7 @@ def split_values(key: str, text: str) -> list[str]:
 
 
 def _written(value: Any) -> str:
-    text: str = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
-    return text.removesuffix("...\n").strip()
+    return write_yaml(value, default_flow_style=True, width=10_000).removesuffix("...\n").strip()
 
 
 def _key_and_value(option: str, text: str, example: str) -> tuple[str, str]:

@@ -18,11 +18,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
-from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.configuration import execution_keys, without_keys, write_yaml
 from kdgat.base.kept import read_kept
 from kdgat.cluster import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
@@ -149,7 +148,7 @@ class Sweep:
         for trial in self.trials:
             folder = output.path / TRIALS / trial.name
             folder.mkdir(parents=True, exist_ok=True)
-            text = yaml.safe_dump(_file_content(trial.config), sort_keys=False, allow_unicode=True)
+            text = write_yaml(_file_content(trial.config), sort_keys=False)
             if more := overrides_beside_file(trial.config):
                 words = shlex.join(word for override in more for word in ("-O", override))
                 text = f"# A file is merged with its preset and cannot take keys from it. Give besides: {words}\n{text}"

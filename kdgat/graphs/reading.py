@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
+from kdgat.base.hdf5 import open_hdf5
 from kdgat.base.kept import refuse_newer
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
@@ -49,8 +50,7 @@ def read_columns(path: Path, schema: Schema | None = None) -> tuple[GraphColumns
     if not h5py.is_hdf5(path):
         raise StoreError(f"{path}: not an HDF5 file; give a store written by kdgat")
     try:
-        # Without locking: file systems of clusters often refuse HDF5's locks, and a finished store never changes.
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             attributes = _read_attributes(path, file)
             found: Schema = attributes[SCHEMA_KEY]
             if schema is not None and found != schema:

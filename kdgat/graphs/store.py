@@ -14,6 +14,7 @@ import numpy as np
 
 from kdgat.base import UserError, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
+from kdgat.base.hdf5 import open_hdf5
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import Packing
 from kdgat.graphs.reading import (
@@ -83,7 +84,7 @@ class GraphStore:
 
     def verify(self) -> None:
         """Read the whole file from disk; raise StoreError where its content hash differs or packed rows do not fit."""
-        with h5py.File(self.path, "r", locking=False) as file:
+        with open_hdf5(self.path) as file:
             digest = hashlib.sha256()
             for stored in self._datasets:
                 dataset = file[stored.name]
@@ -202,9 +203,7 @@ def _write_file(path: Path, spool: Spool, attributes: dict[str, str]) -> None:
     early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     early.set_obj_track_times(False)  # the same graphs give the same bytes, whenever they are written
     # libver v110: older formats refuse attributes above 64 KB, which many recordings or build parameters can reach.
-    with h5py.File(
-        path, "w", libver=("v110", "v110"), locking=False, alignment_threshold=1, alignment_interval=_ALIGNMENT
-    ) as file:
+    with open_hdf5(path, "w", libver=("v110", "v110"), alignment_threshold=1, alignment_interval=_ALIGNMENT) as file:
         for stored in spool.datasets:
             dtype, shape = np.dtype(stored.dtype), spool.shape(stored)
             hash_header(digest, stored, shape)
@@ -231,7 +230,7 @@ def _write_file(path: Path, spool: Spool, attributes: dict[str, str]) -> None:
 def count_graphs(path: Path) -> int:
     """Return how many graphs a store holds, by its header alone; StoreError if it is none."""
     try:
-        with h5py.File(path, "r", locking=False) as file:
+        with open_hdf5(path) as file:
             return int(file[NODE_PTR.name].shape[0]) - 1
     except (OSError, KeyError) as error:
         raise StoreError(f"{path}: no store of graphs ({error}); build the store again") from error

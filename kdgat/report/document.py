@@ -8,10 +8,10 @@ from importlib import resources
 from typing import Any
 
 import jinja2
-import yaml
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from kdgat.base.configuration import write_yaml
 from kdgat.report.content import RunContent, StageContent
 from kdgat.report.style import Key, Picture
 from kdgat.run import Table
@@ -132,7 +132,7 @@ def script_safe(text: str) -> str:
 
 def as_yaml(value: Mapping[str, Any]) -> str:
     """Write plain data as people read it."""
-    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100)
+    return write_yaml(dict(value), sort_keys=False, width=100)
 
 
 def _read(name: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
 
+from kdgat.base.hashes import KnownHashes
 from kdgat.base.kept import refuse_newer
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
 from kdgat.run.measure import Measure
@@ -52,11 +53,18 @@ class FinishedRun:
         return outcome
 
     def artifact(self, record: StageRecord, name: str) -> Path:
-        """Return the file of an artifact; RunError names those that there are."""
+        """Return the file of an artifact; RunError names those that there are, or says that it is not as it was."""
         artifacts = self.outcome(record).artifacts
         if name not in artifacts:
             raise RunError(f"{record.name} has no artifact {name!r} (it has: {', '.join(sorted(artifacts))})")
-        return self.output.stage_directory(record).path / artifacts[name]
+        directory = self.output.stage_directory(record)
+        path = directory.path / artifacts[name]
+        if how := KnownHashes(directory.hashes_path).change(path):
+            raise RunError(
+                f"{path} is {how} since {record.name} wrote it: run `kdgat train {self.index.family}` with this "
+                "--out and its settings, which makes it again"
+            )
+        return path
 
     def validation(self, stage: str | None = None) -> Measure | None:
         """Return what a stage monitored on validation data, over seeds; of the last stage that trained by default."""

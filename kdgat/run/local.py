@@ -4,6 +4,7 @@ For debugging (a breakpoint in a training step is reached) and for tests. `flows
 per stage; both leave the same output directory behind, and either goes on where the other was stopped.
 """
 
+import logging
 from collections.abc import Collection
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from kdgat.run.plan import Run, find_stage, with_dependencies
 from kdgat.stage import Failed, Finished, Paused, RunDirectory
 from kdgat.stage.provenance import code_difference
 from kdgat.stage.runner import run_stage
+
+logger = logging.getLogger(__name__)
 
 
 def run_locally(
@@ -48,8 +51,10 @@ def run_locally(
             if missing or (is_over and planned.name in wanted):
                 continue
             directory, spec = find_stage(run, planned, finished, output)
-            if planned.name not in wanted and not directory.is_finished():
+            if planned.name not in wanted and not _is_whole(directory):
                 continue
+            if again := directory.reopen():
+                logger.warning("%s: %s", planned.name, again)
             record.identity, record.directory = spec.identity(), str(directory.path.relative_to(output.path))
             if directory.is_finished():
                 record.state, record.message = StageState.CACHED, cached_message(directory)
@@ -58,6 +63,7 @@ def run_locally(
                 record.state, record.attempts = StageState.RUNNING, record.attempts + 1
                 output.write_index(index)
                 record.state, record.message = _run(directory, quiet)
+                record.message = record.message or again
             is_over = record.state not in DONE_STATES
             if not is_over:
                 finished[planned.name] = directory
@@ -71,7 +77,7 @@ def finished_stages(run: Run, output: OutputDirectory) -> dict[str, RunDirectory
     for planned in run.plan:
         if all(name in finished for name in planned.depends_on):
             directory, _ = find_stage(run, planned, finished, output)
-            if directory.is_finished():
+            if _is_whole(directory):
                 finished[planned.name] = directory
     return finished
 
@@ -89,6 +95,10 @@ def cached_message(directory: RunDirectory) -> str:
     """Return what is to be known of a stage that had finished before: by which other code, or nothing."""
     difference = code_difference(directory.provenance_path)
     return f"finished before with other code: {difference}" if difference else ""
+
+
+def _is_whole(directory: RunDirectory) -> bool:
+    return directory.is_finished() and not directory.changed_artifacts()
 
 
 def _run(directory: RunDirectory, quiet: bool) -> tuple[StageState, str]:

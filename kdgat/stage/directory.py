@@ -1,8 +1,10 @@
 """The run directory: all file names of a stage in one class, its inputs and its progress."""
 
 import json
+import logging
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -10,12 +12,15 @@ from pathlib import Path
 
 from kdgat.base import UserError, to_json, write_bytes_atomically
 from kdgat.base.files import remove_temporary_files, write_snapshot
+from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import WRITE_INTERVAL_S, Work
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
@@ -112,6 +117,28 @@ class RunDirectory:
         """Return whether the stage finished."""
         return isinstance(self.read_outcome(), Finished)
 
+    def changed_artifacts(self) -> dict[str, str]:
+        """Say of a finished stage's artifacts that are not as it wrote them what they are: gone, cut short, changed."""
+        outcome, known = self.read_outcome(), KnownHashes(self.hashes_path)
+        names = outcome.artifacts.values() if isinstance(outcome, Finished) else ()
+        return {name: how for name in names if (how := known.change(self.path / name))}
+
+    def reopen(self) -> str:
+        """Let a finished stage run again if an artifact is not as it was written, and say so; empty if all are.
+
+        What was changed stays beside it, as NAME.changed. StageBusyError if another process owns the directory.
+        """
+        if not self.changed_artifacts():
+            return ""
+        with self.lock():
+            changed = self.changed_artifacts()
+            for name in (name for name, how in changed.items() if how != GONE):
+                (self.path / name).replace(self.path / f"{name}.changed")
+            shutil.rmtree(self.parts_path, ignore_errors=True)  # summaries of what has been joined and removed
+            self.hashes_path.unlink(missing_ok=True)
+            self.outcome_path.unlink(missing_ok=True)
+        return f"its {' and '.join(f'{name} is {how}' for name, how in changed.items())}: made again"
+
     def append_metrics(self, row: Mapping[str, object]) -> None:
         """Append one row to `metrics.jsonl`."""
         self.check_owner()
@@ -121,7 +148,10 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, object]]:
-        """Read the rows of `metrics.jsonl`; a last line cut short is left out, RunDirectoryError for another."""
+        """Read the rows of `metrics.jsonl`; a damaged line is left out, with a warning if it is not just cut short.
+
+        Nothing is resumed from it: training writes the rows that its checkpoint has anew.
+        """
         if not self.metrics_path.exists():
             return []
         rows: list[dict[str, object]] = []
@@ -130,9 +160,8 @@ class RunDirectory:
                 row = json.loads(line) if line.endswith(b"\n") else {}
                 rows += [dict(row)] if row else []
             except (ValueError, TypeError) as error:
-                raise RunDirectoryError(
-                    f"{self.metrics_path}: line {number} is damaged ({error}): remove it, the curves lose one point"
-                ) from error
+                logger.warning("%s: line %d is damaged and left out: %s", self.metrics_path, number, error)
+                continue
             refuse_newer(row, f"{self.metrics_path}: line {number}", RunDirectoryError)
         return rows
 

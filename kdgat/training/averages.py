@@ -2,11 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, SupportsFloat
 
 import torch
 from lightning import LightningModule
 from torch import Tensor
+
+from kdgat.base import UserError
 
 
 class Averages:
@@ -67,6 +69,11 @@ class Averages:
 
     def log(self, name: str, value: Any, *_: Any, batch_size: int | None = None, **__: Any) -> None:
         """Stand in for LightningModule.log: every name becomes an epoch mean."""
+        if not isinstance(value, Tensor | SupportsFloat):
+            raise UserError(
+                f"the module logs {name!r} as a {type(value).__name__}, which is no number: log what it computes "
+                "(metric(predictions, targets)), or its compute() in on_validation_epoch_end, and reset() it there"
+            )
         self.add(name, value, self._default_weight if batch_size is None else batch_size)
 
     def log_dict(self, dictionary: Mapping[str, Any], *_: Any, batch_size: int | None = None, **__: Any) -> None:

@@ -102,8 +102,14 @@ class Snapshot:
         """
         self._check_fits(saved, file_name)
         self._check_machine(saved.get("machine", {}), file_name)
-        self.module.load_state_dict(saved["module"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        try:
+            self.module.load_state_dict(saved["module"])
+            self.optimizer.load_state_dict(saved["optimizer"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise CheckpointError(
+                f"{file_name} is of another model than this stage has ({' '.join(str(error).split())[:300]}): put the "
+                "one of this stage in its place, or remove its folder to train from the start"
+            ) from error
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
         self.averages.load_state_dict(averages_of(saved, rank, num_ranks), self.fabric.device)
         self.train.load_state_dict(saved["train_source"])

@@ -39,9 +39,23 @@ class FitState:
             self.epochs_without_progress += 1
             if tolerance == 0.0 or -ahead > tolerance:
                 return False
+        self._check_finite(module)
         self.best_epoch = self.epoch
         self.best_weights = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
         return True
+
+    def _check_finite(self, module: nn.Module) -> None:
+        """Raise FloatingPointError if what would be kept as the best is beyond use, whatever the metric says of it."""
+        norms = (one for one in module.modules() if isinstance(one, nn.modules.batchnorm._NormBase))
+        buffers = {id(buffer) for one in norms for buffer in one.buffers(recurse=False)}
+        trained = {id(parameter) for parameter in module.parameters() if parameter.requires_grad}
+        for name, tensor in module.state_dict(keep_vars=True).items():
+            if id(tensor) in buffers | trained and not bool(tensor.isfinite().all()):
+                raise FloatingPointError(
+                    f"{name} is not finite after epoch {self.epoch} (step {self.global_step}), though the monitored "
+                    "metric is: lower training.learning_rate, set training.gradient_clip, or look for values in the "
+                    "data that are not finite"
+                )
 
     def state_dict(self) -> dict[str, Any]:
         """Return all fields; tensors are shared, not copied."""

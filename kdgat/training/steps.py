@@ -8,6 +8,8 @@ from typing import Any
 from lightning import LightningModule
 from torch import Tensor
 
+from kdgat.base import UserError
+
 # Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
 CHECK_STEPS_CPU = 1
 CHECK_STEPS_DEVICE = 20
@@ -33,6 +35,11 @@ class Steps:
 
     def __init__(self, module: LightningModule) -> None:
         refuse_unsupported_hooks(module)
+        if not module.automatic_optimization:
+            raise UserError(
+                f"{type(module).__name__}.automatic_optimization is False, but kdgat makes the optimizer and its "
+                "steps: return the loss from training_step, and set TrainingConfig"
+            )
         self._module = module
         self._training_takes_index = takes_index(module.training_step)
         self._validation_takes_index = takes_index(module.validation_step)
@@ -40,7 +47,12 @@ class Steps:
     def train(self, batch: Any, index: int) -> Tensor:
         """Return the loss of a batch."""
         output: Any = self._module.training_step(*((batch, index) if self._training_takes_index else (batch,)))
-        loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
+        loss = output.get("loss") if isinstance(output, Mapping) else output
+        if not isinstance(loss, Tensor):
+            raise UserError(
+                f"{type(self._module).__name__}.training_step returned {type(loss).__name__} for a batch: return the "
+                "loss as a tensor; of a batch that shall teach nothing it is 0 * prediction.sum()"
+            )
         return loss
 
     def validate(self, batch: Any, index: int) -> None:

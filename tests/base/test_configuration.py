@@ -1,5 +1,6 @@
 """Configuration: typed overrides, presets, and errors that name key, value and fix."""
 
+import math
 import sys
 from typing import Annotated, Literal
 
@@ -15,6 +16,7 @@ from kdgat.base.configuration import (
     load_preset,
     read_yaml,
     without_keys,
+    write_yaml,
 )
 
 
@@ -122,9 +124,66 @@ def test_presets_are_read_by_name_and_unknown_ones_list_the_known(tmp_path, monk
     monkeypatch.delitem(sys.modules, "package_with_presets")
 
 
-def test_numbers_with_colons_are_text_and_all_others_numbers() -> None:
-    text = "[16:00:00, 2:30, 1:30.5, 3, 0x10, 1_000, -2, 1.5, 1.0e+3, .inf]"
-    assert read_yaml(text) == ["16:00:00", "2:30", "1:30.5", 3, 16, 1000, -2, 1.5, 1000.0, float("inf")]
+def test_what_is_written_in_one_way_only_is_a_number_and_the_rest_is_text() -> None:
+    numbers = "[3, 0, -2, +5, 0x10, 0o17, 1.5, 1.0e+3, 1e-3, .5, 2., -.inf, .inf, true, False, null, ~]"
+    assert read_yaml(numbers) == [
+        3, 0, -2, 5, 16, 15, 1.5, 1000.0, 0.001, 0.5, 2.0, -math.inf, math.inf, True, False, None, None,
+    ]  # fmt: skip
+    assert {type(value) for value in read_yaml("[3, 0x10, 0o17]")} == {int}
+    words = ["16:00:00", "2:30", "1:30.5", "0100", "010", "09", "1_000", "0b11", "no", "on", "YES", "y", "2026-11-25"]
+    assert read_yaml(f"[{', '.join(words)}]") == words
+    assert read_yaml("{no: 0.3, 010: 1, ~: 2}") == {"no": 0.3, "010": 1, "~": 2}
+
+
+class Written(Config):
+    count: int = 0
+    rate: float = 0.0
+    is_on: bool | None = None
+    name: str = ""
+    counts: tuple[int, ...] = ()
+    shares: dict[str, float] = Field(default_factory=dict)
+
+
+def test_a_field_says_what_is_meant_by_what_is_written() -> None:
+    text = "{count: 0100, rate: 1_000, is_on: off, name: 010, counts: [1, 010, 09], shares: {no: 0.3}}"
+    expected = Written(count=100, rate=1000, is_on=False, name="010", counts=(1, 10, 9), shares={"no": 0.3})
+    assert validate_config(Written, read_yaml(text)) == expected
+    words = ["count=0100", "rate=1_000", "is_on=off", "name=010", "counts=[1, 010, 09]", "shares={no: 0.3}"]
+    assert apply_overrides(Written(), words) == expected
+    with pytest.raises(ConfigurationError, match=r"^count='no': .*; name=\['x'\]: .*; shares.no='on': "):
+        validate_config(Written, read_yaml("{count: no, name: [x], shares: {no: on}}"))
+
+
+def test_a_wrong_key_of_a_mapping_is_named() -> None:
+    class Places(Config):
+        at: dict[int, float] = Field(default_factory=dict)
+
+    with pytest.raises(ConfigurationError, match=r"^at.off: the key='off': "):
+        validate_config(Places, read_yaml("at: {off: 0.3}"))
+
+
+@pytest.mark.parametrize(
+    "text", ["a: 1\nb: {c: 2,\n  c: 3}", "a: &a {x: 1}\nb: 2\na: *a", "{no: 1, no: 2}", "'a': 1\na: 2"]
+)
+def test_a_key_that_stands_twice_is_refused_with_its_lines(text: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=r"stands twice, in lines \d and \d: remove one"):
+        read_yaml(text)
+
+
+def test_mappings_are_merged_and_their_own_keys_count() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {<<: *a, y: 2}\nc: {<<: *b, x: 3}\nd: {<<: [*b, *a]}\ne: *b"
+    assert read_yaml(text)["c"] == {"x": 3, "y": 2}
+    assert read_yaml(text)["d"] == read_yaml(text)["e"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize("value", ["010", "1e3", "0o17", "no", "true", "~", "2026-11-25", "16:00:00", "", "a", 1e-5, 3])
+def test_what_is_written_is_read_back(value: object) -> None:
+    assert read_yaml(write_yaml({"a": [value], str(value): None})) == {"a": [value], str(value): None}
+
+
+def test_who_reaches_into_a_list_is_told_that_the_whole_list_can_be_given() -> None:
+    with pytest.raises(ConfigurationError, match=r"has no keys; give the whole of it: counts=\[4, 5\]"):
+        apply_overrides(Written(counts=(4, 5)), ["counts.0=3"])
 
 
 def test_yaml_that_names_python_objects_is_refused() -> None:

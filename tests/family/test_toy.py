@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,11 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kdgat.family import Family
 from kdgat.family.report import write_report
-from kdgat.run import OutputDirectory, RunError, StageState, run_locally
+from kdgat.run import FinishedRun, OutputDirectory, RunError, StageState, run_locally
 from kdgat.run.plan import create_stage
 from kdgat.stage import Finished, RunDirectory, StageInputError
 from kdgat.stage.runner import verify_inputs
@@ -98,6 +100,69 @@ def test_an_input_is_read_again_by_the_next_attempt_only_where_it_changed(
     store.write_bytes(content)
     with pytest.raises(StageInputError, match="the file was rewritten since"):
         verify_inputs(directory.read_spec(), directory)
+
+
+def _cut(path: Path) -> str:
+    path.write_bytes(path.read_bytes()[:-8])
+    return "cut short"
+
+
+def _empty(path: Path) -> str:
+    path.write_bytes(b"")
+    return "cut short"
+
+
+def _remove(path: Path) -> str:
+    path.unlink()
+    return "gone"
+
+
+def _change_and_keep_the_times(path: Path) -> str:
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return "changed"
+
+
+@pytest.mark.parametrize("damage", [_cut, _empty, _remove, _change_and_keep_the_times])
+@pytest.mark.parametrize(("stage", "file"), [("prepare", "points.npy"), ("line-seed0", "weights.safetensors")])
+def test_what_is_gone_cut_or_changed_is_made_again_and_all_behind_it_stays(
+    toy: Family, tmp_path: Path, stage: str, file: str, damage: Callable[[Path], str]
+) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    first = run_locally(run, tmp_path)
+    path = first[stage].path / file
+    content, how = path.read_bytes(), damage(path)
+    changed = path.read_bytes() if path.exists() else b""
+    again = run_locally(run, tmp_path)
+    assert {name: one.path for name, one in again.items()} == {name: one.path for name, one in first.items()}
+    assert path.read_bytes() == content
+    records = {record.name: (record.state, record.message) for record in OutputDirectory(tmp_path).read_index().stages}
+    assert records.pop(stage) == (StageState.FINISHED, f"its {file} is {how}: made again")
+    assert {state for state, _ in records.values()} == {StageState.CACHED}
+    if how != "gone":
+        assert path.with_name(f"{file}.changed").read_bytes() == changed
+
+
+def test_a_copy_of_a_run_and_one_without_noted_hashes_are_finished(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    first = run_locally(run, tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")  # other inodes and times
+    first["prepare"].hashes_path.unlink()  # as an older kdgat has left it
+    np.save(first["prepare"].path / "points.npy", np.load(first["prepare"].path / "points.npy"))
+    for name in ("run", "copy"):
+        run_locally(run, tmp_path / name)
+        index = OutputDirectory(tmp_path / name).read_index()
+        assert {record.state for record in index.stages} == {StageState.CACHED}
+
+
+def test_who_reads_a_file_that_was_cut_is_told_which_command_makes_it_again(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    _cut(run_locally(run, tmp_path)["line-seed0"].weights_path)
+    found = FinishedRun(OutputDirectory(tmp_path))
+    with pytest.raises(RunError, match=r"weights.safetensors is cut short since .*run `kdgat train toy`"):
+        found.artifact(next(found.records("line")), "weights")
 
 
 def test_a_finished_stage_of_other_code_says_so(toy: Family, tmp_path: Path) -> None:

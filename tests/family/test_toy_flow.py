@@ -37,6 +37,15 @@ def test_a_killed_command_given_again_ends_with_the_same_weights_results_and_rep
     resumed = output.stage_directory(output.read_index().record("line-seed0"))
     assert resumed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
+    resumed.weights_path.unlink()  # scratch is purged by age
+    mended = run_kdgat(*words, timeout_s=TIMEOUT_S)
+    assert mended.returncode == 0, mended.stderr
+    assert "its weights.safetensors is gone: made again" in mended.stdout + mended.stderr
+    assert resumed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
+    states = {record.name: record.state for record in output.read_index().stages}
+    assert states.pop("line-seed0") == StageState.FINISHED
+    assert set(states.values()) == {StageState.CACHED}
+
 
 def test_a_killed_sweep_given_again_goes_on_and_names_the_best(
     toy: Family, tmp_path: Path, prefect_server: PrefectServer

@@ -234,12 +234,13 @@ def test_newest_part_stands_for_a_checkpoint_where_there_is_none(tmp_path):
     assert directory.newest_checkpoint() == "checkpoints/checkpoint-00000001.pt"
 
 
-def test_a_damaged_line_of_the_metrics_is_named_and_not_passed_over(tmp_path):
+def test_a_damaged_line_of_the_metrics_is_left_out_and_named(tmp_path, caplog):
     directory = RunDirectory(tmp_path)
-    for damage in (b"\x80\n", b"{\n", b"3\n"):
+    for damage in (b"\x80\n", b"{\n", b"3\n", b'{"epoch": 0{"epoch": 1}\n', b"\0\0\n"):
+        caplog.clear()
         directory.metrics_path.write_bytes(b'{"epoch": 1}\n' + damage + b'{"epoch": 2}\n')
-        with pytest.raises(RunDirectoryError, match=r"metrics.jsonl: line 2 is damaged .*: remove it"):
-            directory.read_metrics()
+        assert directory.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
+        assert "metrics.jsonl: line 2 is damaged and left out: " in caplog.text
 
 
 def test_a_damaged_owner_file_is_nobodys_and_the_next_owner_writes_it_anew(tmp_path):

@@ -1,6 +1,6 @@
 /* Preloaded into a process: while the file that $FAILING_FILES names is there, calls on some files fail.
  *
- * Its one line: the number of the error, `w` or `a` (calls that write, or all), and a pattern of paths (fnmatch).
+ * Its one line: the number of the error, `w`, `a` or `l` (calls that write, all but locks, or locks), and a pattern of paths (fnmatch).
  * Calls inside of libc itself, as those of fopen, are not seen.
  */
 #define _GNU_SOURCE
@@ -13,11 +13,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+enum { LOCKS = 2 };
 
 static int rule(char *kind, char *pattern, size_t size) {
     const char *control = getenv("FAILING_FILES");
@@ -40,7 +43,7 @@ static int rule(char *kind, char *pattern, size_t size) {
 static int fails(int writes, const char *path) {
     char kind = 0, pattern[4000];
     int number = rule(&kind, pattern, sizeof pattern);
-    if (number == 0 || path == NULL || (kind == 'w' && !writes)) return 0;
+    if (number == 0 || path == NULL || (kind == 'w' && !writes) || (kind == 'l') != (writes == LOCKS)) return 0;
     if (fnmatch(pattern, path, 0) != 0) return 0;
     errno = number;
     return 1;
@@ -133,4 +136,9 @@ int mkdir(const char *path, mode_t mode) {
 int rename(const char *from, const char *to) {
     if (fails(1, to) || fails(1, from)) return -1;
     return REAL(int, "rename", const char *, const char *)(from, to);
+}
+
+int flock(int fd, int operation) {
+    if (fails_open(LOCKS, fd)) return -1;
+    return REAL(int, "flock", int, int)(fd, operation);
 }

@@ -29,12 +29,17 @@ class FailingFiles:
         """Return the shell lines after which a job's files can fail."""
         return [f"export FAILING_FILES={self._control} LD_PRELOAD={self._library}"]
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables of a process whose files can fail."""
+        return {"FAILING_FILES": str(self._control), "LD_PRELOAD": str(self._library)}
+
     @contextmanager
-    def failing(self, number: int, pattern: str, *, reads: bool = False) -> Iterator[None]:
-        """Let all writes of files with such a path fail with an error, such as `errno.EDQUOT`; reads, too, if asked."""
+    def failing(self, number: int, pattern: str, *, reads: bool = False, locks: bool = False) -> Iterator[None]:
+        """Let all writes of files with such a path fail with an error, such as `errno.EDQUOT`; reads, too, or locks alone, if asked."""
         assert number in errno.errorcode
         new = self._control.with_suffix(".new")
-        new.write_text(f"{number} {'a' if reads else 'w'} {pattern}\n")
+        new.write_text(f"{number} {'l' if locks else 'a' if reads else 'w'} {pattern}\n")
         new.rename(self._control)
         try:
             yield

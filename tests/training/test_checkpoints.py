@@ -78,6 +78,30 @@ def test_without_any_good_checkpoint_training_does_not_start_again_unasked(tmp_p
     assert checkpoints.load_newest() is None
 
 
+@pytest.mark.parametrize("hash_file", [None, b"", b"\n"])
+def test_a_whole_checkpoint_that_was_copied_back_without_its_hash_is_taken_and_a_damaged_one_is_not(
+    tmp_path, caplog, hash_file
+):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    for step in (1, 2):
+        path = checkpoints.write({"step": step, "weights": torch.full((100,), 0.5)})
+        beside = path.with_name(f"{path.name}.sha256")
+        beside.unlink() if hash_file is None else beside.write_bytes(hash_file)
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1]["step"] == 2
+    assert "checkpoint-00000002.pt has no sha256 file" in caplog.text
+    content = path.read_bytes()
+    weights = torch.full((100,), 0.5).numpy().tobytes()
+    assert weights in content
+    flipped = content.replace(weights, b"\1" + weights[1:])
+    for damaged in (flipped, content[:-100], b"", b"{"):
+        path.write_bytes(damaged)
+        found = checkpoints.load_newest()
+        assert found is not None
+        assert found[1]["step"] == 1
+
+
 def test_a_checkpoint_that_vanishes_while_it_is_read_is_passed_over(tmp_path, monkeypatch):
     checkpoints = Checkpoints(RunDirectory(tmp_path))
     checkpoints.write({"step": 1})

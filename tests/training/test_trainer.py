@@ -12,10 +12,12 @@ import pytest
 import torch
 from lightning import LightningModule
 from torch import nn
+from torchmetrics.classification import BinaryAccuracy
 
 from kdgat.base import ConfigurationError, UserError
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
+from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.state import FitState
 from kdgat.training.trainer import fit
@@ -147,6 +149,62 @@ def test_monitored_metric_that_is_not_finite_fails(tmp_path):
 
     with pytest.raises(FloatingPointError, match="validation_loss is nan in epoch 0"):
         fit(Undefined(), Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
+
+
+@pytest.mark.parametrize("where", ["weight", "norm.running_mean"])
+def test_weights_that_are_not_finite_are_never_kept_whatever_the_metric_says(tmp_path, where):
+    class Accurate(Follower):
+        count = 0
+
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(1)
+            self.register_buffer("mask", torch.tensor([-math.inf]))  # as it should be
+
+        def validation_step(self, batch):
+            self.count += 1
+            if self.count > 3:  # in the second epoch
+                self.state_dict()[where].fill_(math.nan)
+            self.log("validation_accuracy", 0.1 * self.count)
+
+    config = STEADY.model_copy(update={"monitor": "validation_accuracy", "mode": "max", "max_epochs": 2})
+    with pytest.raises(FloatingPointError, match=rf"{where} is not finite after epoch 1 \(step 6\), though"):
+        fit(Accurate(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0)
+
+
+def test_what_lightning_allows_and_kdgat_does_not_is_a_sentence(tmp_path):
+    class Nothing(Follower):
+        def training_step(self, batch):
+            return None
+
+    class Manual(Follower):
+        def __init__(self):
+            super().__init__()
+            self.automatic_optimization = False
+
+    class Metric(Follower):
+        def validation_step(self, batch):
+            self.log("accuracy", BinaryAccuracy())
+
+    for module, text in (
+        (Nothing(), "Nothing.training_step returned NoneType"),
+        (Manual(), "Manual.automatic_optimization is False"),
+        (Metric(), "logs 'accuracy' as a BinaryAccuracy, which is no number"),
+    ):
+        with pytest.raises(UserError, match=text):
+            fit(module, Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
+
+
+def test_a_checkpoint_of_another_model_is_a_sentence(tmp_path):
+    class Wider(Follower):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(2))
+
+    directory = RunDirectory(tmp_path)
+    fit(Follower(), Numbers(VALUES), Numbers(VALUES), STEADY, directory, 0)
+    with pytest.raises(CheckpointError, match=r"pt is of another model than this stage has .*size mismatch.*: put the"):
+        fit(Wider(), Numbers(VALUES), Numbers(VALUES), STEADY, directory, 0)
 
 
 def test_unknown_monitor_lists_the_metrics_there_are(tmp_path):

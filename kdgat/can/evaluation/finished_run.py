@@ -10,7 +10,7 @@ from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.summary import DataSummary, RecordingSummary
-from kdgat.run import FinishedRun, OutputDirectory
+from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`
@@ -91,7 +91,7 @@ class FinishedCanRun(FinishedRun):
         for record in self.records(seed=seed):
             name = "fusion_small" if record.stage == "fusion" and record.scale == "small" else record.stage
             if name in MODELS:
-                found[name] = self.output.stage_directory(record).weights_path
+                found[name] = self.artifact(record, WEIGHTS)
         return found
 
     def summary_of(self, name: str, model: type[M]) -> M | None:

@@ -254,7 +254,7 @@ def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory
     version = KINDS[COMPARISON].code_version
     spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads), code_version=version)
     directory = RunDirectory(folder / spec.directory_name())
-    return directory if directory.is_finished() else directory.create(spec)
+    return directory if directory.is_finished() and not directory.reopen() else directory.create(spec)
 
 
 def read_comparison(directory: RunDirectory) -> Comparison:

@@ -186,18 +186,21 @@ class _Preparation(Preparation):
                 f"{one.path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it "
                 "in by `kdgat data import --attack-free`, else remove it from the training scenario"
             )
-        parts, num_windows = list[GraphColumns](), {}
+        parts, num_windows, num_benign = list[GraphColumns](), {}, {}
         if one.role != DUPLICATE_ROLE and messages.labelled:
             chunks = self._watched(window_chunks(messages, self.config.windows))
             _write_graphs(path, chunks, [one.title], self.config.windows)
             graphs = GraphStore.open(path, SCHEMA).columns
             division = Division.of(len(messages), self.config)
-            num_windows = {store: len(division.windows(graphs, store)) for store in (TRAIN, VALIDATION)}
+            chosen = {store: division.windows(graphs, store) for store in (TRAIN, VALIDATION)}
+            num_windows = {store: len(windows) for store, windows in chosen.items()}
+            num_benign = {store: int((graphs["y"][windows] == 0).sum()) for store, windows in chosen.items()}
             parts.append(graphs)
         logger.info("read %s", one.title)
         return {
             "labelled": messages.labelled,
             "num_windows": num_windows,
+            "num_benign": num_benign,
             "recording": summarise_recording(messages, one.role, *parts).model_dump(mode="json"),
             "bad_rows": list_bad_rows(messages),
         }
@@ -237,6 +240,15 @@ class _Preparation(Preparation):
                     f"dataset {data.dataset!r}: no window is left for {store}; give longer recordings, or change "
                     f"data.validation_fraction={data.validation_fraction} or windows.size={windows.size}"
                 )
+        parts = [self.parts.summary(name) for name in self.recordings[TRAIN_ROLE]]
+        if not any(
+            part.get("num_benign", part["num_windows"])[VALIDATION] for part in parts
+        ):  # of an older kdgat: none
+            raise UserError(
+                f"dataset {self.config.data.dataset!r}: every window for validation is attacked, and the autoencoder is "
+                "chosen by those that are not: add a training recording that ends without attack, or give "
+                f"data.validation_fraction={self.config.data.validation_fraction} another value"
+            )
 
     def join(self) -> Finished:
         """Write the stores from the parts, and what is said about them, and remove the parts."""

@@ -21,7 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base import UserError, sync_to_disk
+from kdgat.base import UserError, hdf5, sync_to_disk
 from kdgat.base.files import replacing, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
@@ -262,7 +262,7 @@ def write_store(
         with temporary.open("w+b", buffering=0) as target:
             sink = _Sink(target)
             try:
-                with h5py.File(sink, "w", libver=FILE_FORMAT) as file:
+                with hdf5.open_hdf5(sink, "w", libver=FILE_FORMAT) as file:
                     writer = _Writer(file, storage)
                     for item in records:
                         stored = _to_stored(path, item, writer.num_taken, is_dense=storage == "dense")
@@ -286,8 +286,7 @@ def open_hdf5(path: Path) -> h5py.File:
     if not path.is_file():
         raise UserError(f"{path}: no such file; generate it first (kdgat lap generate), or correct the path")
     try:
-        # Without locking: file systems of clusters often refuse HDF5's locks, and a finished file never changes.
-        return h5py.File(path, "r", locking=False)
+        return hdf5.open_hdf5(path)
     except OSError as error:
         if h5py.is_hdf5(path):
             raise UserError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error

@@ -14,12 +14,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
-import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from kdgat.base import validate_config
+from kdgat.base.hdf5 import open_hdf5
 from kdgat.graphs import GraphStore
 from kdgat.run import WEIGHTS
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
@@ -209,13 +209,13 @@ class _Work:
         with torch.no_grad():
             rows = [pool(model(tree).both, tree) for tree in self.trees(split)]
         found = self.networks[split].mean(torch.cat(rows).double().numpy())
-        with h5py.File(path, "w") as file:
+        with open_hdf5(path, "w") as file:
             file["embeddings"] = found
         return {"networks": len(found)}
 
     def embeddings(self, method: str, split: str) -> Floats:
         """Read what `embed` has written."""
-        with h5py.File(self.parts.path(_embeddings_name(method, split))) as file:
+        with open_hdf5(self.parts.path(_embeddings_name(method, split))) as file:
             found: Floats = file["embeddings"][:]
         return found
 

@@ -370,6 +370,14 @@ def test_dataset_without_training_recordings_is_an_error(inputs: dict[str, Stage
     assert "dataset 'hand': no recording trains; name a scenario train_..., or list train_scenarios" in evidence
 
 
+def test_validation_that_is_all_attacked_is_refused_with_the_fix(tmp_path: Path) -> None:
+    name = "train/train_01/attacked"
+    messages = make_messages(np.arange(2000) * 0.01, np.arange(2000) % 5, label=np.arange(2000) >= 1000)
+    evidence = _failure(tmp_path / "run", {name: _write(tmp_path, name, messages)}, CONFIG)
+    assert "every window for validation is attacked" in evidence
+    assert "add a training recording that ends without attack" in evidence
+
+
 def test_too_short_recordings_are_an_error_that_names_what_to_change(tmp_path: Path) -> None:
     name = "train/train_01/short"
     inputs = {name: _write(tmp_path, name, make_messages(np.arange(60) * 0.01, np.arange(60) % 5))}
