@@ -1,7 +1,7 @@
 """Slurm's commands as a cluster in trouble has them: they do what they are asked, and a share of answers is spoiled.
 
 `write_spoiled_commands` puts them into a folder that goes first in PATH. Each spoiled answer, and each `scancel` (which
-is never spoiled) with what its jobs were doing, is a line of `faults.jsonl` in that folder. The file `odds` there has the
+is never spoiled) with what its jobs were doing, is a line of `faults.jsonl` in that folder; its file `odds` has the
 share. Standard library alone, and no site packages: `squeue` is asked every second.
 """
 
