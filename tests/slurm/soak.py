@@ -107,14 +107,8 @@ class Round:
         """Give the command, and hurt what works for it until the run is done."""
         self.run.start(*WORDS)
         next_blow = time.monotonic() + PAUSE_S
-        blows = (
-            self.kill_node,
-            self.kill_watcher,
-            self.kill_job,
-            self.kill_training,
-            self.command_again,
-            self.new_watcher,
-        )
+        often = (self.kill_node, self.kill_job, self.kill_training)
+        blows = (*often, *often, self.kill_watcher, self.new_watcher, self.command_again)
         while not self.is_done():
             time.sleep(LOOK_S)
             self.look()
@@ -126,7 +120,7 @@ class Round:
             if not self.run.watchers(self.slurm):
                 self.report.blows["command given again: no watcher was there"] += 1
                 self.run.start(*WORDS)
-            elif time.monotonic() > next_blow:
+            elif time.monotonic() > next_blow and any(self.checkpoints.values()):  # something works
                 self.random.choice(blows)()
                 next_blow = time.monotonic() + self.random.uniform(0.3, 1.7) * PAUSE_S
         self.wait_for_an_empty_queue()
@@ -309,6 +303,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     soak = Soak(options.out, options.minutes, options.seed, options.odds, options.odds_of_jobs, options.epochs)
     soak.path.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGINT):  # the cluster ends, too
+        signal.signal(number, lambda number, frame: sys.exit(128 + number))
     with PrivateSlurm.boot(Path(f"/tmp/kdgat-soak-{os.getpid()}")) as slurm:
         os.environ |= slurm.environment
         report = soak.go(slurm)
