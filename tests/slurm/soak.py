@@ -13,9 +13,9 @@ import json
 import os
 import random
 import re
-import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -305,10 +305,10 @@ def main(arguments: list[str] | None = None) -> int:
     soak.path.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):  # the cluster ends, too
         signal.signal(number, lambda number, frame: sys.exit(128 + number))
-    with PrivateSlurm.boot(Path(f"/tmp/kdgat-soak-{os.getpid()}")) as slurm:
+    # Not in DIR: its path can be too long for Slurm's sockets.
+    with tempfile.TemporaryDirectory(prefix="kdgat-soak-") as folder, PrivateSlurm.boot(folder) as slurm:
         os.environ |= slurm.environment
         report = soak.go(slurm)
-    shutil.rmtree(slurm.directory)
     return 1 if report.wrong else 0
 
 
