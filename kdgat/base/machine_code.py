@@ -171,18 +171,18 @@ def _load_functions_of_arrays() -> None:
             del sys.modules[name]
 
 
-class _TemporaryLocator(caching.UserWideCacheLocator):  # type: ignore[misc]
+class _TemporaryLocator(caching.UserWideCacheLocator):
     """Machine code of a user who may write neither beside the sources nor at home."""
 
     def __init__(self, function: Any, file: str) -> None:
-        super().__init__(function, file)
-        self._cache_path = str(_own_folder() / self.get_suitable_cache_subpath(file))
+        super().__init__(function, file)  # type: ignore[no-untyped-call]
+        self._cache_path = str(_own_folder() / self.get_suitable_cache_subpath(file))  # type: ignore[no-untyped-call]
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> Any:
         """Return a locator; None where there is no such folder."""
         try:
-            return super().from_function(function, file)
+            return super().from_function(function, file)  # type: ignore[no-untyped-call]
         except OSError:
             return None
 

@@ -74,7 +74,11 @@ class Averages:
                 f"the module logs {name!r} as a {type(value).__name__}, which is no number: log what it computes "
                 "(metric(predictions, targets)), or its compute() in on_validation_epoch_end, and reset() it there"
             )
-        self.add(name, value, self._default_weight if batch_size is None else batch_size)
+        self.add(
+            name,
+            value if isinstance(value, Tensor) else float(value),
+            self._default_weight if batch_size is None else batch_size,
+        )
 
     def log_dict(self, dictionary: Mapping[str, Any], *_: Any, batch_size: int | None = None, **__: Any) -> None:
         """Stand in for LightningModule.log_dict."""

@@ -8,17 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.cluster.script import watcher_name
 from kdgat.run import run_locally
 from kdgat.stage import RunDirectory
 from tests.can.small_runs import make_config, train_here
 from tests.slurm.slurm import PrivateSlurm
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 600.0  # a machine ten times as slow as the one that this was written on
 STAGE = "normal"
@@ -53,6 +55,7 @@ class ClusterRun:
         self.overrides: Sequence[str] = (*TRAINING, f"training.max_epochs={epochs}")
         self.log_path = out.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
+        self.environment: Mapping[str, str] | None = None  # of the command; None: that of this process
 
     def config(self, seeds: Sequence[int] = (0,)) -> CanConfig:
         """Return what the command makes of its words."""
@@ -66,7 +69,9 @@ class ClusterRun:
             *("--data-root", str(self.data_root), "--out", str(self.out), "--site", self.site, *options, *words),
         ]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, env=self.environment
+            )
         return self
 
     def finish(self, timeout_s: float = TIMEOUT_S) -> int:
@@ -152,6 +157,22 @@ class ClusterRun:
         """Tell whether each attempt went on exactly where the one before had paused."""
         log = self.directory.log_path.read_text()
         return PAUSED.findall(log) == RESUMED.findall(log) != []
+
+
+class DetachedRun(ClusterRun):
+    """A run whose command ends at once, and goes on as a job."""
+
+    def wait_until(self, condition, what: str, timeout_s: float = TIMEOUT_S) -> None:  # type: ignore[no-untyped-def]
+        wait_until(condition, what, timeout_s=timeout_s, log=self.printed)
+
+    def printed(self) -> str:
+        logs = sorted((self.out / "slurm").glob("watcher-*.out"), key=lambda path: int(path.stem.rpartition("-")[2]))
+        return "".join(path.read_text() for path in [self.log_path, *logs])
+
+    def watchers(self, slurm: PrivateSlurm) -> dict[str, str]:
+        """Return the states of the watchers by the numbers of their jobs."""
+        name = watcher_name(self.out)
+        return {job["id"]: job["state"] for job in slurm.jobs() if job["name"] == name}
 
 
 def undisturbed_run(path: Path) -> ClusterRun:

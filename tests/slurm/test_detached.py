@@ -11,27 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdgat.cluster.script import watcher_name
 from kdgat.cluster.site import find_sites
-from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes
+from tests.slurm.cluster_run import STAGE, ClusterRun, DetachedRun, stray_processes
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.waiting import wait_until
-
-
-class DetachedRun(ClusterRun):
-    """A run whose command ends at once, and goes on as a job."""
-
-    def wait_until(self, condition, what: str, timeout_s: float = TIMEOUT_S) -> None:  # type: ignore[no-untyped-def]
-        wait_until(condition, what, timeout_s=timeout_s, log=self.printed)
-
-    def printed(self) -> str:
-        logs = sorted((self.out / "slurm").glob("watcher-*.out"), key=lambda path: int(path.stem.rpartition("-")[2]))
-        return "".join(path.read_text() for path in [self.log_path, *logs])
-
-    def watchers(self, slurm: PrivateSlurm) -> dict[str, str]:
-        """Return the states of the watchers by the numbers of their jobs."""
-        name = watcher_name(self.out)
-        return {job["id"]: job["state"] for job in slurm.jobs() if job["name"] == name}
 
 
 @pytest.fixture

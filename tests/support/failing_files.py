@@ -20,6 +20,7 @@ class FailingFiles:
             pytest.skip("a C compiler is missing: apt-get install gcc libc6-dev")
         path.mkdir(parents=True, exist_ok=True)
         self._library, self._control = path / "failing_files.so", path / "failing"
+        self.log_path = path / "failing.log"  # of what went wrong by chance
         subprocess.run(
             ["cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"], check=True, timeout=120
         )
@@ -27,7 +28,7 @@ class FailingFiles:
     @property
     def prologue(self) -> list[str]:
         """Return the shell lines after which a job's files can fail."""
-        return [f"export FAILING_FILES={self._control} LD_PRELOAD={self._library}"]
+        return [f"export {' '.join(f'{name}={value}' for name, value in self.environment.items())}"]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -36,12 +37,19 @@ class FailingFiles:
 
     @contextmanager
     def failing(self, number: int, pattern: str, *, reads: bool = False, locks: bool = False) -> Iterator[None]:
-        """Let all writes of files with such a path fail with an error, such as `errno.EDQUOT`; reads, too, or locks alone, if asked."""
+        """Let writes of files with such a path fail with an error, as `errno.EDQUOT`; reads, too, or locks alone."""
         assert number in errno.errorcode
-        new = self._control.with_suffix(".new")
-        new.write_text(f"{number} {'l' if locks else 'a' if reads else 'w'} {pattern}\n")
-        new.rename(self._control)
+        self._rule(f"{number} {'l' if locks else 'a' if reads else 'w'} {pattern}\n")
         try:
             yield
         finally:
             self._control.unlink()
+
+    def fail_by_chance(self, share: float, pattern: str) -> None:
+        """Let a share of the looks at files with such a path go wrong from now on, each in some way of its own."""
+        self._rule(f"? {share * 1e6:.0f} {pattern}\n")
+
+    def _rule(self, line: str) -> None:
+        new = self._control.with_suffix(".new")
+        new.write_text(line)
+        new.rename(self._control)

@@ -245,8 +245,8 @@ class _Preparation(Preparation):
             part.get("num_benign", part["num_windows"])[VALIDATION] for part in parts
         ):  # of an older kdgat: none
             raise UserError(
-                f"dataset {self.config.data.dataset!r}: every window for validation is attacked, and the autoencoder is "
-                "chosen by those that are not: add a training recording that ends without attack, or give "
+                f"dataset {self.config.data.dataset!r}: every window for validation is attacked, and the autoencoder "
+                "is chosen by those that are not: add a training recording that ends without attack, or give "
                 f"data.validation_fraction={self.config.data.validation_fraction} another value"
             )
 
