@@ -46,6 +46,7 @@ with open_hdf5(sys.argv[1]) as file:
 """
 
 
+@pytest.mark.processes
 def test_files_are_written_and_read_where_locks_are_refused(tmp_path: Path) -> None:
     files = FailingFiles(tmp_path)
     environment = {name: value for name, value in os.environ.items() if name != "HDF5_USE_FILE_LOCKING"}

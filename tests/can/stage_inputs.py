@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kdgat.can.kinds import KINDS
 from kdgat.canbus.features import RECORDINGS, SCHEMA
 from kdgat.graphs import GraphColumns, write_store
 from kdgat.stage import RunDirectory, StageInput, StageSpec
@@ -56,7 +57,10 @@ def make_stage(
 ) -> RunDirectory:
     """Create the run directory of one stage."""
     sources = inputs | {name: StageInput.of_file(file) for name, file in weights.items()}
-    spec = StageSpec(family="can", stage=stage, scale="large", seed=seed, config=config, inputs=sources)
+    version = KINDS[stage].code_version
+    spec = StageSpec(
+        family="can", stage=stage, scale="large", seed=seed, config=config, inputs=sources, code_version=version
+    )
     return RunDirectory(path).create(spec)
 
 

@@ -178,7 +178,7 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
         ("staging: scratch", ["staging: scratch needs the key scratch"]),
         ("limits: {memory: 1O G}", ["limits.memory='1O G'", "85G"]),
         ("defaults: {cores: -2}", ["defaults.cores=-2"]),
-        ("defaults: {gpus: yes}", ["defaults.gpus=True", "write one, as 8"]),
+        ("defaults: {gpus: yes}", ["defaults.gpus='yes'", "valid integer"]),
         ("limits: {jobs: 0}", ["limits.jobs=0"]),
         ("defaults: {memory: 9G}\nlimits: {memory: 8G}", ["defaults.memory=9G", "limits.memory=8G"]),
         ("defaults: {walltime: 1-0}\nlimits: {walltime: 16:00:00}", ["1-00:00:00", "16:00:00"]),

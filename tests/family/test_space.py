@@ -13,13 +13,13 @@ RATE, DECAY = "training.learning_rate", "training.weight_decay"
 def test_all_combinations_of_listed_values_are_trials() -> None:
     found = Space.of([f"{RATE}=1e-3,3e-4", "training.patience=null,5"]).assignments()
     assert [tuple(one.values()) for one in found] == [
-        ("1e-3", "null"), ("1e-3", "5"), ("3e-4", "null"), ("3e-4", "5"),
+        ("0.001", "null"), ("0.001", "5"), ("0.0003", "null"), ("0.0003", "5"),
     ]  # fmt: skip
 
 
 def test_draws_go_through_the_combinations_in_turn_and_stay_in_their_range() -> None:
     found = Space.of([f"{RATE}=1e-3,3e-4"], [f"{DECAY}=log:1e-6:1e-2"], trials=20).assignments()
-    assert [one[RATE] for one in found] == ["1e-3", "3e-4"] * 10
+    assert [one[RATE] for one in found] == ["0.001", "0.0003"] * 10
     drawn = [float(one[DECAY]) for one in found]
     assert all(1e-6 <= value <= 1e-2 for value in drawn)
     assert sum(value < 1e-4 for value in drawn) in range(5, 16)  # evenly in the logarithm
@@ -47,9 +47,9 @@ def test_every_form_draws_what_its_ends_allow(form: str, ends: tuple[str, ...]) 
         assert drawn == ({"1", "2", "3"} if form.startswith("int") else set(ends))
 
 
-def test_values_are_split_outside_of_brackets_and_written_as_they_were() -> None:
+def test_values_are_split_outside_of_brackets_and_written_as_what_they_are() -> None:
     assert split_values("k", "[16, 8, 4], [8, 4]") == ["[16, 8, 4]", "[8, 4]"]
-    assert split_values("k", "1e-3,0.5,null,true,gat,16:00:00") == ["1e-3", "0.5", "null", "true", "gat", "'16:00:00'"]
+    assert split_values("k", "1e-3,0.5,null,true,gat,16:00:00") == ["0.001", "0.5", "null", "true", "gat", "'16:00:00'"]
 
 
 def test_a_file_says_the_same_and_the_command_line_wins(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_a_node_whose_clock_is_behind_has_less_time(behind_s):
     found = Deadline.from_environment(environment={**job, "SLURM_JOB_START_TIME": str(now + behind_s)})
     without = Deadline.from_environment(environment=job)
     assert (without.remaining_s - found.remaining_s >= 600.0) == (behind_s > 0)
-    assert found.remaining_s <= without.remaining_s
+    assert found.remaining_s <= without.remaining_s + 1.0  # the clock is looked at twice
 
 
 def test_end_time_comes_from_squeue_for_this_job(squeue):

@@ -241,9 +241,9 @@ class _Preparation(Preparation):
                     f"data.validation_fraction={data.validation_fraction} or windows.size={windows.size}"
                 )
         parts = [self.parts.summary(name) for name in self.recordings[TRAIN_ROLE]]
-        if not any(
-            part.get("num_benign", part["num_windows"])[VALIDATION] for part in parts
-        ):  # of an older kdgat: none
+        benign = [part.get("num_benign", part["num_windows"]) for part in parts]  # of an older kdgat: not counted
+        # Where there are none to train on either, injection says so.
+        if any(one[TRAIN] for one in benign) and not any(one[VALIDATION] for one in benign):
             raise UserError(
                 f"dataset {self.config.data.dataset!r}: every window for validation is attacked, and the autoencoder "
                 "is chosen by those that are not: add a training recording that ends without attack, or give "

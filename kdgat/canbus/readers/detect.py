@@ -11,7 +11,7 @@ from gzip import GzipFile
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kdgat.base import MIB
 from kdgat.canbus.messages import RecordingError
@@ -19,7 +19,7 @@ from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.limits import Growth
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    pass
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16
@@ -82,7 +82,7 @@ class _Unpacked(RawIOBase):
     def tell(self) -> int:
         return self._file.tell()
 
-    def readinto(self, buffer: Buffer, /) -> int:
+    def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer)
         try:
             data = self._file.read1(len(view))

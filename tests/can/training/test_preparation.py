@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError, sha256_of_file
-from kdgat.can.kinds import PrepareConfig
+from kdgat.can.kinds import KINDS, PrepareConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
 from kdgat.can.training.preparation import preparation_parts, run_prepare
@@ -76,7 +76,16 @@ def _write(folder: Path, name: str, messages: Messages) -> StageInput:
 
 
 def _directory(path: Path, inputs: dict[str, StageInput], config: dict[str, Any] = CONFIG) -> RunDirectory:
-    return RunDirectory(path).create(StageSpec(family="can", stage="prepare", seed=0, config=config, inputs=inputs))
+    return RunDirectory(path).create(
+        StageSpec(
+            family="can",
+            stage="prepare",
+            seed=0,
+            config=config,
+            inputs=inputs,
+            code_version=KINDS["prepare"].code_version,
+        )
+    )
 
 
 @pytest.fixture(scope="module")

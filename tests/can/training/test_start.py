@@ -194,9 +194,19 @@ def run(tmp_path: Path) -> OutputDirectory:
     for planned in plan_can(configured()):
         name = planned.name
         config = {"feature_version": FEATURE_VERSION} if planned.stage == "prepare" else {}
-        spec = StageSpec(family="can", stage=planned.stage, scale=planned.scale, seed=planned.seed, config=config)
+        version = planned.code_version
+        spec = StageSpec(
+            family="can",
+            stage=planned.stage,
+            scale=planned.scale,
+            seed=planned.seed,
+            config=config,
+            code_version=version,
+        )
         directory = RunDirectory(output.stages_path / name).create(spec)
         directory.weights_path.write_bytes(name.encode())
+        with directory.lock():
+            directory.write_outcome(Finished(artifacts={"weights": directory.weights_path.name}))
         records.append(
             StageRecord(
                 name=name,

@@ -127,14 +127,17 @@ def test_the_map_names_trees_and_is_coloured_by_class_or_by_number(
 def test_data_says_what_was_refused_and_repaired(run: Path, results: TreesResults) -> None:
     output = OutputDirectory(run)
     (record,) = [record for record in output.read_index().stages if record.stage == PREPARE]
-    path = output.stage_directory(record).path / "summary.json"
-    before = path.read_text(encoding="utf-8")
+    directory = output.stage_directory(record)
+    path, hashes = directory.path / "summary.json", directory.hashes_path
+    before, noted = path.read_text(encoding="utf-8"), hashes.read_bytes()
     summary = {**json.loads(before), "refused": [["a.swc", "line 3: no number"]], "notes": ["b: two roots joined"]}
     try:
         path.write_text(json.dumps(summary))
+        hashes.unlink()  # it has this file as it was
         words = Page.of_report(write_report(run)).words()
     finally:
         path.write_text(before)
+        hashes.write_bytes(noted)
     assert "Files refused: 1; repairs made while reading: 1" in words
     assert "a.swc: line 3: no number" in words
     assert "b: two roots joined" in words
