@@ -187,7 +187,13 @@ def prepare(folder: Path, spec: StageSpec, checkout: Path) -> Measured:
 def _spec(config: CanConfig, inputs: dict[str, StageInput]) -> StageSpec:
     planned = plan_can(config)[0]
     return StageSpec(
-        family="can", stage=planned.stage, scale=planned.scale, seed=planned.seed, config=planned.config, inputs=inputs
+        family="can",
+        stage=planned.stage,
+        scale=planned.scale,
+        seed=planned.seed,
+        config=planned.config,
+        inputs=inputs,
+        code_version=planned.code_version,
     )
 
 

@@ -7,6 +7,7 @@ from kdgat.base import sha256_of_file
 from kdgat.can.kinds import KINDS as CAN_KINDS
 from kdgat.canbus import write_recording
 from kdgat.lap.plan import KINDS as LAP_KINDS
+from kdgat.run.kinds import StageKind
 from kdgat.stage import Finished, RunDirectory, StageInput, StageSpec
 from tests.canbus.traffic import bus_traffic
 
@@ -43,13 +44,24 @@ def make_preparation(family: str, path: Path, times: int = 1) -> RunDirectory:
         config = {**CAN, "injection": {**CAN["injection"], "variants": times * NUM_VARIANTS}}
     else:
         config = {**LAP, "generate": {**LAP["generate"], "train": times * LAP["generate"]["train"]}}
-    spec = StageSpec(family=family, stage="prepare", seed=0, config=config, inputs=inputs)
+    spec = StageSpec(
+        family=family,
+        stage="prepare",
+        seed=0,
+        config=config,
+        inputs=inputs,
+        code_version=_kind(family).code_version,
+    )
     return RunDirectory(path / "run").create(spec)
 
 
 def parts_function(family: str) -> str:
     """Return what makes the parts of a preparation."""
-    return (CAN_KINDS if family == "can" else LAP_KINDS)["prepare"].parts
+    return _kind(family).parts
+
+
+def _kind(family: str) -> StageKind:
+    return (CAN_KINDS if family == "can" else LAP_KINDS)["prepare"]
 
 
 def artifacts(directory: RunDirectory) -> dict[str, str]:
