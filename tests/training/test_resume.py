@@ -160,7 +160,8 @@ class TestRestartEqualsUninterrupted:
             newest_path.write_bytes({"truncated": data[: len(data) // 2], "flipped": data, "empty": b""}[damage])
         assert run(children, tmp_path, 5) == EXIT_FINISHED
         assert results(tmp_path) == undisturbed
-        assert newest_path.with_suffix(".damaged").exists() == (damage != "no hash")  # whole, it is known by its own sums
+        is_aside = newest_path.with_suffix(".damaged").exists()
+        assert is_aside == (damage != "no hash")  # whole, it is known by its own sums
 
     @pytest.mark.processes
     def test_with_all_checkpoints_damaged_it_does_not_start_again_unasked(self, children, tmp_path, undisturbed):
