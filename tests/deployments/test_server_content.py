@@ -175,7 +175,7 @@ def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_f
     child = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path)]
     for path, text in {
         PREFECT_FILE: "",
-        # Found first in the folder in which the command runs.
+        # Found first by PYTHONPATH.
         Path("prefect", "__init__.py"): "",
         Path("prefect", "__main__.py"): f"import subprocess; print('up', flush=True); subprocess.run({child})",
     }.items():
@@ -183,7 +183,7 @@ def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_f
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(server_content, "DEPLOY_TIMEOUT_S", 3.0)
     with pytest.raises(UserError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\nup$"):
-        apply_prefect_file(tmp_path, os.environ, tmp_path / "deploy.log")
+        apply_prefect_file(tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path / "deploy.log")
     wait_until(lambda: not processes_with({}, str(tmp_path)), "the end of its child")
 
 
