@@ -99,7 +99,7 @@ def _check_mf4_forked(folder: Path, data: bytes) -> None:
 
 def _run_forked(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
     """Do in a forked process what `python -m` the reader's module does in a new one."""
-    assert command[1:3] == ["-m", mf4.__name__], command
+    assert command[1:4] == ["-P", "-m", mf4.__name__], command
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         child = os.fork()
         if child == 0:
@@ -108,7 +108,8 @@ def _run_forked(command: Sequence[str], **_: object) -> subprocess.CompletedProc
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
                 sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-                status = mf4.main(Path(command[3]), Path(command[4]))
+                mf4.limit_process = lambda *_: "this process, which is larger"  # type: ignore[assignment]
+                status = mf4.main(Path(command[4]), Path(command[5]), int(command[6]))
             except BaseException:
                 traceback.print_exc()
             finally:
