@@ -64,7 +64,7 @@ class Execution:
         self._left = [directory for directory in found if _has_open_attempts(directory)]
         self.run, self._plan = self._kept(run) if is_cluster else (run, KeptPlan.of_run(run))
         self._plan.write(output)
-        self.run = self._plan.noting_inputs(self.run)
+        self.run = self._plan.noting_inputs(self.run, output)
         self.index = new_index(self.run)
         output.write_index(self.index)
         self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
@@ -97,7 +97,6 @@ class Execution:
         directory, identity = create_stage(self.run, planned, self.finished, self.output)
         with self._lock:
             self._update(planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=identity)
-            self._plan.write(self.output)  # with the inputs that were found for it
         return directory
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:

@@ -8,11 +8,12 @@ plan up (`kdgat train ... --replan`).
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from kdgat.base import write_bytes_atomically
 from kdgat.base.configuration import without_keys
@@ -32,20 +33,17 @@ GIVE_UP = "`kdgat train ... --replan` gives up that plan, and what its jobs have
 class KeptPlan(BaseModel):
     """The content of `plan.json`."""
 
-    model_config = ConfigDict(arbitrary_types_allowed=True)
-
     schema_version: int = SCHEMA_VERSION
     family: str
-    revision: str | None = None  # of the code that planned it; for people
     config: dict[str, Any]
     stages: list[PlannedStage]
     inputs: dict[str, dict[str, StageInput]] = Field(default_factory=dict)  # external ones, by name of the stage
 
     @classmethod
-    def of_run(cls, run: Run, revision: str | None = None) -> KeptPlan:
+    def of_run(cls, run: Run) -> KeptPlan:
         """Describe a run of which no stage has asked for its inputs."""
         config = run.config.model_dump(mode="json")
-        return cls(family=run.family, revision=revision, config=config, stages=list(run.plan))
+        return cls(family=run.family, config=config, stages=list(run.plan))
 
     @classmethod
     def read(cls, output: OutputDirectory) -> KeptPlan | None:
@@ -89,11 +87,16 @@ class KeptPlan(BaseModel):
 
         return replace(run, config=config, plan=self.stages, external_inputs=external)
 
-    def noting_inputs(self, run: Run) -> Run:
-        """Return a run whose external inputs are noted here when a stage asks for them."""
+    def noting_inputs(self, run: Run, output: OutputDirectory) -> Run:
+        """Return a run whose external inputs are noted here, and in the file, when a stage first asks for them."""
+        lock = threading.Lock()  # stages start in several threads
 
         def external(planned: PlannedStage) -> Mapping[str, StageInput]:
-            found = self.inputs[planned.name] = dict(run.external_inputs(planned))
+            found = dict(run.external_inputs(planned))
+            with lock:
+                if self.inputs.get(planned.name) != found:
+                    self.inputs[planned.name] = found
+                    self.write(output)
             return found
 
         return replace(run, external_inputs=external)
@@ -118,7 +121,7 @@ class KeptPlan(BaseModel):
             for key in sorted({*before, *after}):
                 if before.get(key) != after.get(key):
                     yield f"{key}: {before.get(key)!r}, now {after.get(key)!r}"
-            if {**asdict(kept)["inputs"]} != {**asdict(new)["inputs"]}:
+            if kept.inputs != new.inputs:
                 yield f"{kept.name} reads other stages"
             if kept.name in self.inputs:
                 yield from self._other_inputs(self.inputs[kept.name], run, new)
@@ -154,4 +157,4 @@ def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
         for name, part in value.items():
             yield from _flat(part, f"{key}.{name}" if key else str(name))
     else:
-        yield key, json.loads(json.dumps(value, default=str))
+        yield key, value

@@ -35,11 +35,11 @@ def output(tmp_path: Path) -> OutputDirectory:
 
 def kept(output: OutputDirectory, run: Run) -> KeptPlan:
     plan = KeptPlan.of_run(run)
-    noting = plan.noting_inputs(run)
-    for planned in run.plan:
-        noting.external_inputs(planned)
     output.path.mkdir(exist_ok=True)
     plan.write(output)
+    noting = plan.noting_inputs(run, output)
+    for planned in run.plan:
+        noting.external_inputs(planned)
     found = KeptPlan.read(output)
     assert found is not None
     return found
@@ -57,6 +57,21 @@ def test_the_same_command_has_the_same_plan_and_gets_it_back(output: OutputDirec
 def test_more_seeds_and_what_changes_no_result_are_no_other_plan(output: OutputDirectory) -> None:
     plan = kept(output, run_of())
     assert plan.differences(run_of("seeds=[0, 1]")) == []
+
+
+def test_inputs_are_written_when_a_stage_first_asks_for_them_and_not_again(
+    output: OutputDirectory, tmp_path: Path
+) -> None:
+    folder = tmp_path / "recordings"
+    folder.mkdir()
+    (folder / "a").write_text("a")
+    run = run_of(recordings=folder)
+    plan = kept(output, run)
+    written = output.plan_path.stat().st_ino
+    noting = plan.noting_inputs(run, output)
+    for planned in run.plan:
+        noting.external_inputs(planned)
+    assert output.plan_path.stat().st_ino == written
 
 
 def test_another_configuration_is_named_by_key_and_values(output: OutputDirectory) -> None:
