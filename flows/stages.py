@@ -34,7 +34,6 @@ from kdgat.run.directory import DONE_STATES
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import FailureKind, Finished, StageBusyError
 from kdgat.stage.faults import is_environment_fault
-from kdgat.stage.owner import Owner
 
 T = TypeVar("T")
 WAIT_S: Final = 1.0
@@ -163,7 +162,7 @@ def execute(
                 num_stages = num_parallel_stages(
                     run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks
                 )  # fmt: skip
-                futures = _run_stages(execution, stop, num_stages, owner)
+                futures = _run_stages(execution, stop, num_stages, owner.successor)
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
@@ -174,12 +173,12 @@ def execute(
         return _conclude(execution, stop, publish, futures)
 
 
-def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, owner: Owner) -> Futures:
+def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, successor: Callable[[], str]) -> Futures:
     futures: Futures = {}
     total = TotalProgress(artifact_scope(execution.run, execution.output))
     while not execution.is_over():
-        if not stop.is_set() and (successor := _successor(owner)):
-            leave(stop, execution.site, successor)
+        if not stop.is_set() and (reason := successor()):
+            leave(stop, execution.site, reason)
         if stop.is_set():
             execution.block_rest(_stopped(stop))
         execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
@@ -195,14 +194,6 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, o
         future.wait()
     total(execution.index.stages)
     return futures
-
-
-def _successor(owner: Owner) -> str:
-    """Say who works in the output directory in place of this flow: on another machine, where locks do not reach."""
-    try:
-        return owner.successor()
-    except OSError:  # what cannot be read is nobody
-        return ""
 
 
 def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures: Futures) -> State[Any]:

@@ -58,7 +58,10 @@ class Owner:
 
     def successor(self) -> str:
         """Say who has taken the directory over; nothing while nobody has, or it cannot be told."""
-        found = read_owner(self.path)
+        try:
+            found = read_owner(self.path)
+        except OSError:  # what cannot be read is nobody
+            return ""
         if found.get("token") in (None, self.token):
             return ""
         return f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}"

@@ -158,3 +158,14 @@ def test_a_process_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
     output.owner_path.write_text(json.dumps({**content, "pid": ended.pid}))
     with output.lock():
         pass
+
+
+def test_a_token_that_cannot_be_read_is_nobodys(tmp_path, monkeypatch):
+    owner = Owner(tmp_path / "owner.json")
+    owner.claim()
+
+    def stale(path):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+
+    monkeypatch.setattr("kdgat.stage.owner.read_owner", stale)
+    assert owner.successor() == ""
