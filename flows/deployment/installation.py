@@ -3,12 +3,10 @@
 `installation.env` in the installation's home is what shells, systemd units and `deployments/prefect.yaml` read.
 """
 
-import contextlib
 import hashlib
 import os
 import secrets
 import shlex
-import stat
 import sys
 import zoneinfo
 from collections.abc import Mapping
@@ -19,7 +17,9 @@ import psutil
 from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
+from flows.deployment.overdue import home_of
 from kdgat.base import Config, ConfigurationError, UserError, validate_config, write_bytes_atomically
+from kdgat.base.files import make_private_folder
 
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
@@ -89,7 +89,7 @@ class Installation(Config):
         Raises:
             UserError: naming variable, value and fix.
         """
-        home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
+        home = home_of(environment)
         written = _read(home / "installation.env")
         given = {name: value for name, value in environment.items() if value}
         if written.get("KDGAT_AUTH") == "0":  # the default of earlier versions: nobody has chosen it
@@ -162,8 +162,8 @@ class Installation(Config):
         for path in (self.home / "prefect", self.outputs, *inboxes):
             path.mkdir(parents=True, exist_ok=True)
         if self.has_moved_database:
-            make_private_folder(own_folder(self.home).parent)
-            make_private_folder(own_folder(self.home))
+            make_own_folder(own_folder(self.home).parent)
+            make_own_folder(own_folder(self.home))
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in self.environment().items()]
         content = _HEADER.format(path=shlex.quote(str(self.path))) + "".join(lines)
         if not self.path.is_file() or self.path.read_text(encoding="utf-8") != content:
@@ -202,16 +202,15 @@ def own_folder(home: Path) -> Path:
     return LOCAL / f"kdgat-{os.getuid()}" / hashlib.sha256(os.fsencode(home)).hexdigest()[:8]
 
 
-def make_private_folder(path: Path) -> None:
-    """Make a folder for its owner alone, at a place where everybody may make one; UserError if somebody else has."""
-    with contextlib.suppress(FileExistsError):
-        path.mkdir(mode=0o700)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+def make_own_folder(path: Path) -> None:
+    """Make a folder for its owner alone, for the database; UserError if somebody else has made it, or opened it."""
+    try:
+        make_private_folder(path)
+    except PermissionError as error:
         raise UserError(
             f"{path} is not a folder for you alone: somebody else has made it, or opened it. Name another place for "
             f"the database, {DATABASE_VARIABLE}=sqlite+aiosqlite:////DISK/prefect.db"
-        )
+        ) from error
 
 
 def find_prefect_file(checkout: Path) -> Path:

@@ -6,8 +6,9 @@ import json
 import logging
 import os
 import socket
+import stat
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kdgat.base.errors import UserError
@@ -119,6 +120,19 @@ def make_folder(path: Path) -> bool:
         _warn_once(path, error)
         return False
     return True
+
+
+def make_private_folder(path: Path, refused: int = 0o077) -> None:
+    """Make a folder for its owner alone, at a place where everybody may make one, as in /tmp.
+
+    PermissionError if there is a link, a folder of another user, or one with any of the permissions `refused`.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    found = path.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & refused:
+        text = "is a link, of another user, or writable for everybody: remove it"
+        raise PermissionError(errno.EPERM, text, str(path))
 
 
 def _warn_once(path: Path, error: OSError) -> None:

@@ -27,9 +27,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from kdgat.base import sha256_of_file, wait_until
-from kdgat.base.files import HASH_BLOCK_BYTES, put_in_place
+from kdgat.base.files import HASH_BLOCK_BYTES, make_private_folder, put_in_place
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.owner import LOCKS_UNSUPPORTED
+from kdgat.stage.owner import LOCK_BUSY, LOCKS_UNSUPPORTED
 from kdgat.stage.spec import StageInput, StageSpec
 
 logger = logging.getLogger(__name__)
@@ -90,7 +90,9 @@ class _Cache:
         began, base = time.monotonic(), directory.path
         self.root.parent.mkdir(parents=True, exist_ok=True)
         for path in (self.root, self.content, self.stages, self.locks):
-            _make_own(path)
+            # The nodes' /tmp is everybody's: what lies behind such a name would be removed as if it were the cache's.
+            make_private_folder(path, refused=stat.S_IWOTH)
+            path.chmod(0o700)
         self._lock = _opened(self._lock_path(self.token))
         if not _try_lock(self._lock):
             raise OSError(f"{self.locks} is on a filesystem without locks")
@@ -220,18 +222,6 @@ class _Cache:
                     return
 
 
-def _make_own(path: Path) -> None:
-    """Make a folder for this user alone; OSError if somebody else has made one, or a link, of its name.
-
-    The nodes' /tmp is everybody's: what lies behind such a name would be removed as if it were the cache's.
-    """
-    path.mkdir(mode=0o700, exist_ok=True)
-    found = path.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & stat.S_IWOTH:
-        raise OSError(errno.EPERM, "is a link, of another user, or writable for everybody: remove it", str(path))
-    path.chmod(0o700)
-
-
 def _opened(path: Path) -> IO[str]:
     return path.open("a", encoding="utf-8")
 
@@ -240,7 +230,7 @@ def _try_lock(lock: IO[str]) -> bool:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in (errno.EAGAIN, errno.EACCES, *LOCKS_UNSUPPORTED):
+        if error.errno in LOCK_BUSY | LOCKS_UNSUPPORTED:
             return False
         raise
     return True

@@ -13,7 +13,7 @@ from flows.deployment.installation import (
     Installation,
     default_database,
     filesystem_of,
-    make_private_folder,
+    make_own_folder,
     own_folder,
 )
 from flows.deployment.lifecycle import TAKE_OVER_VARIABLE
@@ -113,11 +113,11 @@ def test_a_database_that_is_not_in_the_home_is_told_of(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_somebody_else_made_or_opened_is_refused(tmp_path: Path) -> None:
-    make_private_folder(tmp_path / "own")
-    make_private_folder(tmp_path / "own")
+    make_own_folder(tmp_path / "own")
+    make_own_folder(tmp_path / "own")
     (tmp_path / "link").symlink_to(tmp_path / "own")
     (tmp_path / "open").mkdir()
     (tmp_path / "open").chmod(0o777)
     for name in ("link", "open"):
         with pytest.raises(UserError, match=r"not a folder for you alone.*PREFECT_SERVER_DATABASE_CONNECTION_URL"):
-            make_private_folder(tmp_path / name)
+            make_own_folder(tmp_path / name)
