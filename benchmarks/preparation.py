@@ -37,6 +37,7 @@ from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
 from kdgat.canbus.features import SCHEMA
 from kdgat.graphs import GraphStore
+from kdgat.run.plan import make_spec
 from kdgat.stage import RunDirectory, StageInput, StageSpec
 
 HERE = Path(__file__).resolve().parents[1]
@@ -185,16 +186,7 @@ def prepare(folder: Path, spec: StageSpec, checkout: Path) -> Measured:
 
 
 def _spec(config: CanConfig, inputs: dict[str, StageInput]) -> StageSpec:
-    planned = plan_can(config)[0]
-    return StageSpec(
-        family="can",
-        stage=planned.stage,
-        scale=planned.scale,
-        seed=planned.seed,
-        config=planned.config,
-        inputs=inputs,
-        code_version=planned.code_version,
-    )
+    return make_spec("can", plan_can(config)[0], {}, inputs)
 
 
 def _row(measured: Measured) -> str:

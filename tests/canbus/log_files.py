@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import can
 import dpkt
+import pytest
 from can.io.trc import TRCFileVersion
 
 from kdgat.canbus import Messages
+from tests.canbus.recording_files import random_messages
 
 NETWORK_ORDER, HOST_ORDER = ">", "<"
 EXTENDED_FLAG = 0x80000000
@@ -164,3 +167,11 @@ MULTI_CHANNEL_WRITERS: dict[str, tuple[Callable[[Path, list[can.Message]], Path]
 def merged(first: Messages, second: Messages) -> list[can.Message]:
     """Mix the messages of two channels by time."""
     return sorted(chain(frames(first, 0), frames(second, 1)), key=lambda frame: frame.timestamp)
+
+
+def mf4_whose_reader(does: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Write an MF4 file, and put a module before asammdf that does this when it is imported."""
+    path = WRITERS["a.mf4"][0](folder / "a.mf4", random_messages(10))
+    (folder / "asammdf.py").write_text(does)
+    monkeypatch.setenv("PYTHONPATH", f"{folder}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    return path

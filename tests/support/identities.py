@@ -6,12 +6,14 @@ be trained again, and say so in its commit: everybody's runs begin anew then.
 
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import kdgat
 from kdgat.family import find_family
 from kdgat.run import PlannedStage
+from kdgat.run.plan import make_spec
 from kdgat.stage import StageInput, StageSpec
 
 GOLDEN = Path(__file__).with_suffix(".json")
@@ -36,17 +38,7 @@ def _spec(family: str, planned: PlannedStage) -> StageSpec:
         name: StageInput(path=name, sha256=hashlib.sha256(f"{one.stage}/{one.artifact}".encode()).hexdigest())
         for name, one in planned.inputs.items()
     }
-    return StageSpec(
-        family=family,
-        stage=planned.stage,
-        scale=planned.scale,
-        seed=planned.seed,
-        config=planned.config,
-        inputs=inputs,
-        execution=planned.execution,
-        execution_keys=planned.execution_keys,
-        code_version=planned.code_version,
-    )
+    return make_spec(family, replace(planned, inputs={}), {}, inputs)
 
 
 if __name__ == "__main__":

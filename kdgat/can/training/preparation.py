@@ -233,14 +233,14 @@ class _Preparation(Preparation):
 
     def check_windows(self) -> None:
         """Refuse training recordings that leave nothing to train on, or to validate with."""
+        parts = [self.parts.summary(name) for name in self.recordings[TRAIN_ROLE]]
         for store in (TRAIN, VALIDATION):
-            if not any(self.parts.summary(name)["num_windows"][store] for name in self.recordings[TRAIN_ROLE]):
+            if not any(part["num_windows"][store] for part in parts):
                 data, windows = self.config.data, self.config.windows
                 raise UserError(
                     f"dataset {data.dataset!r}: no window is left for {store}; give longer recordings, or change "
                     f"data.validation_fraction={data.validation_fraction} or windows.size={windows.size}"
                 )
-        parts = [self.parts.summary(name) for name in self.recordings[TRAIN_ROLE]]
         benign = [part.get("num_benign", part["num_windows"]) for part in parts]  # of an older kdgat: not counted
         # Where there are none to train on either, injection says so.
         if any(one[TRAIN] for one in benign) and not any(one[VALIDATION] for one in benign):

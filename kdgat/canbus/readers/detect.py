@@ -11,15 +11,12 @@ from gzip import GzipFile
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kdgat.base import MIB
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.limits import Growth
-
-if TYPE_CHECKING:
-    pass
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16

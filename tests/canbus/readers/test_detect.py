@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import re
 import struct
 import subprocess
@@ -24,6 +23,7 @@ from tests.canbus.log_files import (
     fd_frame,
     frames,
     merged,
+    mf4_whose_reader,
     remote_frame,
     write_log,
     write_pcap,
@@ -263,18 +263,14 @@ def test_missing_library_is_named_with_what_to_install(
 
 @pytest.mark.processes
 def test_missing_reader_of_mf4_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
-    (tmp_path / "asammdf.py").write_text("raise ImportError('it is not here')")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    path = mf4_whose_reader("raise ImportError('it is not here')", tmp_path, monkeypatch)
     with pytest.raises(RecordingError, match=r"MF4 file, which asammdf reads; .*kdgat\[logs\].*it is not here"):
         read_recording(path)
 
 
 @pytest.mark.processes
 def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
-    (tmp_path / "asammdf.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    path = mf4_whose_reader("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", tmp_path, monkeypatch)
     with pytest.raises(RecordingError, match=r"a\.mf4: is no readable .*\(asammdf failed: it crashed, signal 11\)"):
         read_recording(path)
 
@@ -283,9 +279,7 @@ def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeyp
 def test_reader_of_mf4_that_finds_no_end_is_an_error_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
-    (tmp_path / "asammdf.py").write_text("while True:\n    pass\n")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    path = mf4_whose_reader("while True:\n    pass\n", tmp_path, monkeypatch)
     monkeypatch.setattr(mf4, "LEAST_S", 2)
     with pytest.raises(RecordingError, match="found no end in 2 s of processor time"):
         read_recording(path)

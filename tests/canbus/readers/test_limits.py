@@ -16,7 +16,7 @@ from kdgat.base import MIB
 from kdgat.canbus import ReadLimits, RecordingError, read_recording, stream_recording
 from kdgat.canbus.readers import limits
 from kdgat.canbus.readers.detect import find_format
-from tests.canbus.log_files import WRITERS
+from tests.canbus.log_files import WRITERS, mf4_whose_reader
 from tests.canbus.recording_files import random_messages, write_text
 
 TOO_LARGE = "and no log is compressed more than 100 times: export it again"
@@ -142,8 +142,6 @@ def test_a_process_that_reads_has_memory_and_time_for_its_file(tmp_path: Path) -
 
 @pytest.mark.processes
 def test_an_mf4_file_that_takes_memory_without_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
-    (tmp_path / "asammdf.py").write_text("everything = bytearray(1 << 40)")
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    path = mf4_whose_reader("everything = bytearray(1 << 40)", tmp_path, monkeypatch)
     with pytest.raises(RecordingError, match=r"takes more than .* of memory and 60 s"):
         read_recording(path)
