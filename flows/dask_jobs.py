@@ -109,11 +109,14 @@ class DaskJobs:
         """Submit a job of these arguments (`kdgat.cluster.script`) and return its number, "" where sbatch says none.
 
         Raises:
-            ConnectionError: if Dask's scheduler does not start.
+            ConnectionError: if Dask's scheduler does not start, or the folder of what jobs print cannot be seen.
             SubmissionError: if the job is refused, or nobody answers.
         """
         cluster, _ = self.open()
-        job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
+        try:
+            job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
+        except FileExistsError as error:  # dask-jobqueue takes a folder that it cannot see for none, and makes it
+            raise ConnectionError(f"{error.filename} could not be seen: {error}") from error
         try:
             cluster.sync(job.start)
         except SubmissionError:

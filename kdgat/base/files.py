@@ -9,6 +9,7 @@ import socket
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kdgat.base.errors import UserError
@@ -178,6 +179,17 @@ def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> No
     for entry in directory.glob(".*.tmp"):
         if not entry.name.startswith(theirs):
             entry.unlink(missing_ok=True)
+
+
+def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
+    """List what a folder holds, by name; nothing where there is no folder.
+
+    OSError where nobody can say it now: `Path.glob` takes such a folder for an empty one.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
+    except FileNotFoundError:
+        return []
 
 
 def sync_to_disk(path: Path) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
+from kdgat.base import UserError, list_folder, sha256_of_file, sync_to_disk, write_bytes_atomically
 from kdgat.base.files import put_in_place, remove_temporary_files
 from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
@@ -253,9 +253,9 @@ class Registry:
     def _unlisted(self, known: Collection[str]) -> list[ModelEntry]:
         """Read the models that the index does not name, oldest first; warn once of folders that only look like one."""
         found = []
-        for path in sorted(self.models_path.glob(f"*/{ENTRY_FILE}")):
-            folder = path.parent
-            if folder.name in known or folder.name.startswith("."):
+        for folder in list_folder(self.models_path, "[!.]*"):
+            path = folder / ENTRY_FILE
+            if folder.name in known or not path.exists():
                 continue
             try:
                 entry = read_entry(path)

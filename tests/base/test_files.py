@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_json_atomically
+from kdgat.base import UserError, list_folder, sha256_of_file, write_bytes_atomically, write_json_atomically
 from kdgat.base.files import put_in_place, read_utf8, remove_temporary_files, write_snapshot
 
 
@@ -163,3 +163,18 @@ def test_a_filesystem_that_cannot_sync_folders_is_written_to_and_one_that_cannot
     with pytest.raises(OSError, match=os.strerror(number)):
         write_bytes_atomically(tmp_path / "a", b"newer")
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path, monkeypatch, number):
+    for name in ("b-2", "a-1", "c"):
+        (tmp_path / name).touch()
+    assert list_folder(tmp_path, "?-*") == [tmp_path / "a-1", tmp_path / "b-2"]
+    assert list_folder(tmp_path / "missing") == []
+
+    def refuse(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        list_folder(tmp_path)

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, list_folder, write_bytes_atomically
 from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
@@ -53,9 +53,11 @@ class NightlyDirectory(Exclusive):
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
         found = {}
-        for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
-            advice = f"remove {path.parent}, a night trains again"
-            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
+        for run in filter(Path.is_dir, list_folder(self.runs_path)):
+            with suppress(FileNotFoundError):
+                path = run / NIGHTLY_FILE
+                advice = f"remove {run}, a night trains again"
+                found[run] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:
