@@ -288,7 +288,7 @@ def open_hdf5(path: Path) -> h5py.File:
     try:
         return hdf5.open_hdf5(path)
     except OSError as error:
-        if h5py.is_hdf5(path):
+        if hdf5.is_hdf5(path):
             raise UserError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
         raise UserError(f"{path}: not an HDF5 file; give one written by kdgat lap generate") from error
 
