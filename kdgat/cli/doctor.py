@@ -288,7 +288,7 @@ def _seconds_of(work: Callable[[], None]) -> float:
 def _ask(*command: str) -> str:
     """Return the first line of what a program prints; its own words where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=COMMAND_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     lines = (done.stdout or done.stderr).strip().splitlines()

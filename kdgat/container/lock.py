@@ -137,7 +137,9 @@ def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, fai
         "--only-binary", ":all:", "--quiet", *chosen.uv_options(),
     ]  # fmt: skip
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)
+        answer = subprocess.run(
+            command, capture_output=True, errors="replace", env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise ImageError(
             f"{failure}: the resolver took longer than {RESOLVE_TIMEOUT_S} s; is the index reachable?"

@@ -95,7 +95,11 @@ class PackageSources:
 def read_pip_sources() -> PackageSources:
     """Ask pip for its configuration: files of the machine, the user and the environment, and PIP_ variables."""
     answer = subprocess.run(
-        [sys.executable, "-m", "pip", "--no-input", "config", "list"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "pip", "--no-input", "config", "list"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
     )
     if answer.returncode:
         raise ImageError(f"pip config list failed: {answer.stderr.strip()[-300:]}; mend pip's configuration")
