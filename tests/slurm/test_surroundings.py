@@ -123,7 +123,7 @@ def test_a_quota_that_is_exceeded_for_a_while_costs_an_interval_at_most(
     for name, (job, _) in jobs.items():
         check(job, undisturbed, f"quota exceeded for {QUOTA_S:.0f} s: {name}", over_at, done[name])
         assert job.ends == [EndKind.FINISHED.value], (name, job.lines)  # the same job tries again
-        assert ("tries again" in job.output) == QUOTAS[name][1], (name, job.output)
+        assert ("the same job tries again" in job.output) == QUOTAS[name][1], (name, job.output)
         assert not job.steps(RESUMED) or done[name] - job.steps(RESUMED)[0] <= CHECKPOINT_STEPS
 
 
