@@ -113,12 +113,14 @@ class Watcher:
         """Wait before the command is given again: the longer, the more watchers have ended soon."""
         count = self._state.num_short
         self._state.num_short += 1
-        is_kept = self._state.write(self._state_path)
         pause_s = min(60.0 * 2.0 ** (count - 1), LONGEST_PAUSE_S) if count else 0.0
-        give_up_at = time.monotonic() + (pause_s if is_kept else LONGEST_PAUSE_S)
-        while time.monotonic() < give_up_at and not self._received:
+        # Without a note of it nobody would know how many were short: it is tried again, and only then waited for long.
+        began, again_s, is_kept = time.monotonic(), 1.0, self._state.write(self._state_path)
+        while (waited_s := time.monotonic() - began) < (pause_s if is_kept else LONGEST_PAUSE_S) and not self._received:
             self._look()
             time.sleep(POLL_S)
+            if not is_kept and waited_s > again_s:
+                again_s, is_kept = 2.0 * again_s, self._state.write(self._state_path)
 
     def _watch(self, command: Sequence[str]) -> int:
         if self._received:

@@ -1,5 +1,6 @@
 """The process in a watcher's job, a real one, beside an sbatch and a scancel that write down how they are called."""
 
+import errno
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from kdgat.stage import RunDirectory, StageSpec
 from tests.support.commands import write_commands
+from tests.support.failing_files import FailingFiles
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -243,3 +245,16 @@ def test_what_a_newer_kdgat_noted_is_left_to_it_with_its_jobs(job: WatcherJob) -
     assert (job.calls(), path.read_bytes()) == ([], before)
     path.write_text(json.dumps({"num_short": 0, "is_over": True, "more": 1}))
     assert job.start(SLEEPS).finish() == 0  # a key that is not known does not let a run that is over begin again
+
+
+def test_a_note_that_cannot_be_written_for_a_moment_delays_the_command_no_longer(
+    job: WatcherJob, tmp_path: Path
+) -> None:
+    files = FailingFiles(tmp_path / "files")
+    job.environment |= files.environment
+    with files.failing(errno.ESTALE, "*watcher.json*"):
+        job.start(SLEEPS)
+        wait_until(lambda: "cannot be written" in job.printed, "a note that fails")
+        assert "there" not in job.printed
+    job.wait_for_command()
+    assert job.state.num_short == 1
