@@ -254,7 +254,7 @@ def test_a_note_that_cannot_be_written_for_a_moment_delays_the_command_no_longer
     job.environment |= files.environment
     with files.failing(errno.ESTALE, "*watcher.json*"):
         job.start(SLEEPS)
-        wait_until(lambda: "cannot be written" in job.printed, "a note that fails")
-        assert "there" not in job.printed
+        wait_until(lambda: "cannot be written" in job.printed(), "a note that fails")
+        assert "there" not in job.printed()
     job.wait_for_command()
     assert job.state.num_short == 1
