@@ -180,6 +180,14 @@ def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> No
             entry.unlink(missing_ok=True)
 
 
+def is_gone(path: Path) -> bool:
+    """Tell whether a file is known to be gone: its folder can be listed, and has no such name."""
+    try:
+        return path.name not in os.listdir(path.parent)
+    except OSError:  # not mounted, stale, not ours to read
+        return False
+
+
 def sync_to_disk(path: Path) -> None:
     """Force a file to disk, or the names inside a directory."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kdgat.base import wait_until, write_json_atomically
+from kdgat.base.files import is_gone
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,7 @@ class Owner:
     def __init__(self, owner_path: Path) -> None:
         self.path = owner_path
         self.token = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+        self._was_unreadable = False
 
     def claim(self) -> None:
         """Write the token; an older owner that still runs finds it before its next checkpoint and stops."""
@@ -48,20 +50,22 @@ class Owner:
         )
 
     def check(self) -> None:
-        """Raise OwnerLostError unless `owner.json` still holds this token."""
+        """Raise OwnerLostError if `owner.json` holds another token, or is gone: who took over has ended.
+
+        What cannot be read says nothing of owners: one warning, and it is asked again at the next write.
+        """
         found = read_owner(self.path)
-        if found.get("token") != self.token:
-            raise OwnerLostError(
-                f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}: "
-                "this process stops without writing to it"
-            )
+        if found is None:
+            if not self._was_unreadable:
+                logger.warning("whose %s is cannot be read: it counts as ours until it can", self.path.parent)
+        elif found.get("token") != self.token:
+            whom = f"by pid {found.get('pid')} on {found.get('host')}" if found else "by a process that has ended"
+            raise OwnerLostError(f"{self.path.parent} was taken over {whom}: this process stops without writing to it")
+        self._was_unreadable = found is None
 
     def successor(self) -> str:
         """Say who has taken the directory over; nothing while nobody has, or it cannot be told."""
-        try:
-            found = read_owner(self.path)
-        except OSError:  # what cannot be read is nobody
-            return ""
+        found = read_owner(self.path) or {}
         if found.get("token") in (None, self.token):
             return ""
         return f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}"
@@ -84,18 +88,19 @@ class Owner:
             is_over.set()
 
     def release(self) -> None:
-        """Remove the token if it is still this one."""
-        if read_owner(self.path).get("token") == self.token:
-            self.path.unlink(missing_ok=True)
+        """Remove the token if it is still this one; one that stays is that of a process that is gone."""
+        if (read_owner(self.path) or {}).get("token") == self.token:
+            with suppress(OSError):
+                self.path.unlink()
 
 
-def read_owner(path: Path) -> dict[str, object]:
-    """Read `owner.json`; empty if nobody owns the directory, or it cannot be told who does."""
+def read_owner(path: Path) -> dict[str, object] | None:
+    """Read `owner.json`; empty if nobody owns the directory, None if it cannot be told who does."""
     try:
         content = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):  # a power cut may have left anything
-        return {}
-    return content if isinstance(content, dict) else {}
+    except (OSError, ValueError):  # a power cut may have left anything
+        return {} if is_gone(path) else None
+    return content if isinstance(content, dict) else None
 
 
 @contextmanager
@@ -186,7 +191,9 @@ def _still_beats(path: Path, silence_s: float) -> bool:
             return 0
 
     before, found = written_at(), read_owner(path)
-    if "token" not in found or (found.get("host") == socket.gethostname() and not _is_process(found.get("pid"))):
+    if found is not None and (
+        "token" not in found or (found.get("host") == socket.gethostname() and not _is_process(found.get("pid")))
+    ):
         return False
     return wait_until(lambda: written_at() not in (0, before), silence_s)
 
@@ -202,7 +209,7 @@ def _is_process(pid: object) -> bool:
 
 
 def _busy(owner_path: Path) -> StageBusyError:
-    found = read_owner(owner_path)
+    found = read_owner(owner_path) or {}
     return StageBusyError(
         f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
         "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
