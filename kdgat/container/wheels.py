@@ -162,7 +162,7 @@ def _remove_others(folder: Path, lock: str) -> list[str]:
 
 def build_own_wheel(checkout: Checkout, folder: Path, sources: PackageSources, log: Path) -> Path:
     """Build kdgat's own wheel from the checkout as it is now, into `folder`, and return its path."""
-    with tempfile.TemporaryDirectory(prefix="kdgat-wheel-") as copy:
+    with tempfile.TemporaryDirectory(prefix="kdgat-wheel-", ignore_cleanup_errors=True) as copy:
         for name in WHEEL_SOURCES:
             source, target = checkout.root / name, Path(copy, name)
             target.parent.mkdir(parents=True, exist_ok=True)
