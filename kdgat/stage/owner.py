@@ -1,6 +1,5 @@
 """One writer per run directory: an advisory lock for this machine, a token for shared filesystems without locks."""
 
-import errno
 import fcntl
 import json
 import logging
@@ -15,14 +14,11 @@ from typing import IO, Final
 
 from kdgat.base import wait_until, write_json_atomically
 from kdgat.base.files import is_gone
+from kdgat.base.locks import try_lock
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 
 logger = logging.getLogger(__name__)
 
-# Lustre without -o flock and some NFS servers answer these; then only the token guards the directory.
-LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
-# Linux says EAGAIN; byte-range locks, which network filesystems make of these, may say EACCES (fcntl(2)).
-LOCK_BUSY: Final = {errno.EAGAIN, errno.EACCES}
 BEAT_S: Final = 5.0
 SILENCE_S: Final = 16.0  # some beats, of which one may be late
 LOOK_S: Final = 0.2  # who only looks lets go at once; who came just now has written its name by then
@@ -152,33 +148,20 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
 def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
     """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
 
-    def is_taken(kind: int = kind) -> bool:
-        try:
-            fcntl.flock(lock_file, kind | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in LOCK_BUSY:
-                return False
-            raise
-        return True
-
     def is_shared() -> bool:
         """Tell whether it is held by who only looks; who cannot be asked is taken for an owner."""
         try:
-            return kind == fcntl.LOCK_SH or is_taken(fcntl.LOCK_SH)
+            return kind == fcntl.LOCK_SH or bool(try_lock(lock_file, fcntl.LOCK_SH))
         except OSError:
             return False
 
-    try:
-        if is_taken():
-            return True
-        # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
-        if is_shared() and wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
-            return True
-    except OSError as error:
-        if error.errno not in LOCKS_UNSUPPORTED:
-            raise
-        logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
+    is_taken = try_lock(lock_file, kind)
+    if is_taken is None:
+        logger.warning("no file locks on %s: only the owner token guards it", owner_path.parent)
         return False
+    # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
+    if is_taken or (is_shared() and wait_until(lambda: bool(try_lock(lock_file, kind)), LOOK_S, LOOK_AGAIN_S)):
+        return True
     raise _busy(owner_path)
 
 
