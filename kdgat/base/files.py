@@ -112,18 +112,20 @@ def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
         _unwritten.discard(path)
 
 
-def append_snapshot(path: Path, lines: bytes) -> bool:
-    """Append lines to a file that nothing is resumed from; where it cannot be written, that is one warning and False.
+def append_lines(path: Path, lines: bytes) -> None:
+    """Append lines, durably; the first begins on a line of its own, also after one that was cut short."""
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        file.write(lines if file.read(1) in (b"", b"\n") else b"\n" + lines)
+        file.flush()
+        os.fsync(file.fileno())
 
-    The next line begins on a line of its own, also after one that was cut short.
-    """
+
+def append_snapshot(path: Path, lines: bytes) -> bool:
+    """Append lines to a file that nothing is resumed from; one warning and False where it cannot be written."""
     try:
-        with path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - 1, 0))
-            file.write(lines if file.read(1) in (b"", b"\n") else b"\n" + lines)
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(path, lines)
     except OSError as error:
         _warn_once(path, error)
         return False
