@@ -194,6 +194,7 @@ def job_script(site: Site, resources: Resources, directory: Path, log_directory:
     What the stage sees of the machine inside a container image is bound when its inputs are known, and left out here.
     """
     arguments = cluster_arguments(site, resources, directory, log_directory)
-    with tempfile.TemporaryDirectory() as folder:  # a job makes its log directory as soon as it is described
+    # A job makes its log directory as soon as it is described.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         job = SLURMJob(scheduler=FUTURE_ADDRESS, name="0", **{**arguments, "log_directory": folder})
         return str(job.job_script()).replace(folder, str(log_directory))

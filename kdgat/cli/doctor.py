@@ -239,7 +239,7 @@ def check_filesystem(out: Path) -> Iterator[Check]:
     name = f"filesystem of {out.absolute()}"
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".kdgat-doctor-") as made:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".kdgat-doctor-", ignore_cleanup_errors=True) as made:
             seconds = [
                 _seconds_of(lambda: write_bytes_atomically(Path(made, "file"), b"x" * 4096)) for _ in range(NUM_WRITES)
             ]

@@ -169,7 +169,7 @@ def _spython() -> Iterator[Any]:
     from spython.main import get_client
 
     environment, before = command_environment(), dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="kdgat-spython-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kdgat-spython-", ignore_cleanup_errors=True) as folder:
         Path(folder, "singularity").symlink_to(find_apptainer())
         os.environ.update(environment, PATH=os.pathsep.join([folder, environment["PATH"]]))
         try:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import UserError, list_folder, sha256_of_file, sync_to_disk, write_bytes_atomically
-from kdgat.base.files import put_in_place, remove_temporary_files
+from kdgat.base.files import put_in_place, remove_temporary_files, remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,
@@ -242,7 +242,7 @@ class Registry:
             index = self.read() if self.exists() else RegistryIndex()
             remove_temporary_files(self.path)
             for left in self.models_path.glob(f"{UNFINISHED}*"):
-                shutil.rmtree(left)
+                remove_tree(left)
             models = {entry.id: entry for entry in index.models}
             models |= {entry.id: entry for entry in self._unlisted(models)}
             if len(models) != len(index.models) or not self.exists():

@@ -5,13 +5,14 @@ import fcntl
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from kdgat.base import wait_until
 from kdgat.registry import Registry
 from kdgat.run import OutputDirectory
-from kdgat.stage.errors import StageBusyError
+from kdgat.stage.errors import OwnerLostError, StageBusyError
 from kdgat.stage.owner import Owner, own, require_free
 
 
@@ -160,12 +161,54 @@ def test_a_process_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
         pass
 
 
-def test_a_token_that_cannot_be_read_is_nobodys(tmp_path, monkeypatch):
-    owner = Owner(tmp_path / "owner.json")
-    owner.claim()
+@pytest.fixture(params=[errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOENT, None])
+def unreadable(request, monkeypatch):
+    """Let each look at a note fail, or show what a power cut left."""
+    read = Path.read_bytes
 
-    def stale(path):
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    def answer(path):
+        if not path.name.endswith("owner.json"):
+            return read(path)
+        if request.param is None:
+            return b""
+        raise OSError(request.param, os.strerror(request.param), str(path))
 
-    monkeypatch.setattr("kdgat.stage.owner.read_owner", stale)
-    assert owner.successor() == ""
+    monkeypatch.setattr(Path, "read_bytes", answer)
+    return answer
+
+
+def test_a_note_that_cannot_be_read_ends_no_owner_and_is_said_once(tmp_path, unreadable, caplog):
+    with own(tmp_path / "lock", tmp_path / "owner.json") as owner:
+        assert owner.successor() == ""
+        owner.check()
+        owner.check()
+    (warning,) = caplog.messages
+    assert str(tmp_path) in warning
+
+
+def test_a_note_that_cannot_be_read_leaves_a_busy_folder_busy(tmp_path, unreadable):
+    paths = tmp_path / "lock", tmp_path / "owner.json"
+    with own(*paths), pytest.raises(StageBusyError), own(*paths):
+        pytest.fail("two owners")
+
+
+def test_who_comes_to_a_note_that_cannot_be_read_waits_for_its_owner_to_beat(tmp_path, quick, monkeypatch):
+    output = OutputDirectory(tmp_path)
+    with output.lock():
+        monkeypatch.setattr("kdgat.stage.owner.read_owner", lambda path: None)
+
+        def second():
+            with pytest.raises(ValueError, match="in use by pid"), output.lock():
+                pytest.fail("two commands")
+
+        of_another_machine(monkeypatch, second)
+
+
+def test_another_token_and_a_note_that_is_gone_are_understood(tmp_path):
+    with own(tmp_path / "lock", tmp_path / "owner.json") as owner:
+        Owner(owner.path).claim()
+        with pytest.raises(OwnerLostError, match=f"taken over by pid {os.getpid()}"):
+            owner.check()
+        owner.path.unlink()
+        with pytest.raises(OwnerLostError, match="by a process that has ended"):
+            owner.check()

@@ -1,6 +1,6 @@
 """What the nightly runs of one dataset leave behind: runs, records, reports, and the lock of the night at work."""
 
-import shutil
+import errno
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict
 
 from kdgat.base import UserError, list_folder, write_bytes_atomically
+from kdgat.base.files import remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
@@ -110,13 +111,15 @@ class NightlyDirectory(Exclusive):
         return over[: max(0, len(over) - keep)]
 
     def remove_run(self, path: Path) -> None:
-        """Remove the directory of a run; RunError if somebody works in it."""
+        """Remove the directory of a run; RunError if somebody works in it, OSError if something in it stays."""
         with OutputDirectory(path).lock():
             # The marker goes last: what a kill leaves of the directory is still known to be a night's.
             for entry in path.iterdir():
                 if entry.name != NIGHTLY_FILE:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        shutil.rmtree(path)
+                    remove_tree(entry)
+        if left := {entry.name for entry in path.iterdir()} - {NIGHTLY_FILE}:
+            raise OSError(errno.ENOTEMPTY, f"{', '.join(sorted(left))} cannot be removed", str(path))
+        remove_tree(path)
 
 
 def _num_bytes(folder: Path) -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -22,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError, hdf5, sync_to_disk
-from kdgat.base.files import replacing, temporary_path
+from kdgat.base.files import remove_tree, replacing, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
@@ -306,14 +305,11 @@ def damage_named(path: Path) -> Iterator[None]:
 
 def remove_abandoned(path: Path) -> None:
     """Remove what writers of a file or folder left that were killed on this machine and could not clean up."""
-    prefix, suffix = temporary_path(path).name.rsplit(".", 2)[0] + ".", ".tmp"
+    prefix = temporary_path(path).name.rsplit(".", 3)[0] + "."
     for entry in path.parent.glob(".*.tmp"):
-        owner = entry.name.removeprefix(prefix).removesuffix(suffix)
+        owner = entry.name.removeprefix(prefix).split(".")[0]
         if entry.name.startswith(prefix) and owner.isdigit() and not _is_alive(int(owner)):
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+            remove_tree(entry)
 
 
 def _is_alive(process: int) -> bool:
