@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import FrameType
@@ -26,12 +26,13 @@ from kdgat.base.kept import refuse_newer
 from kdgat.cluster import AttemptLedger, Slurm
 from kdgat.cluster.clock import SYSTEM_CLOCK, Patience
 from kdgat.cluster.ending import Because
-from kdgat.cluster.scheduler import UNKNOWN, cancel_jobs, jobs_named
+from kdgat.cluster.scheduler import UNKNOWN, QueuedJob, cancel_jobs, jobs_named
 from kdgat.cluster.script import watcher_names
 from kdgat.cluster.slurm import SubmissionError, outside_of_jobs
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.end import EXIT_STOPPED
-from kdgat.stage import FailureKind, RunDirectoryError
+from kdgat.stage import FailureKind, RunDirectoryError, StageBusyError
+from kdgat.stage.owner import require_free
 
 SCRIPT: Final = "watcher.sh"  # both in the folder of what jobs print
 STATE: Final = "watcher.json"
@@ -234,6 +235,27 @@ class Watcher:
         if record.attempts == 0 and record.message.startswith(FailureKind.ENVIRONMENT):
             return True  # this machine's filesystem was away, and nothing was tried
         return record.directory is not None and bool(AttemptLedger(self._output.stage_directory(record)).left_open())
+
+
+def describe_unwatched(output: OutputDirectory, queue: Mapping[str, QueuedJob] | None) -> str | None:
+    """Say of a run that is not done that jobs were to watch it, and none does, or that this is not known.
+
+    `queue` has this user's jobs; None where Slurm gave no answer.
+    """
+    try:
+        state = WatcherState.read(output.slurm_path / STATE)
+        if state.is_over or (output.slurm_path / SCRIPT).stat().st_uid != os.getuid():
+            return None  # it stopped in order; or it is another user's, whose jobs are not listed here
+        require_free(output.lock_path, output.owner_path)
+        if queue is not None:
+            if jobs_named(watcher_names(output.path), queue):
+                return None
+            return "no watcher of it waits or runs: the same command (kdgat train ... --detach) goes on from there"
+    except (FileNotFoundError, StageBusyError):  # nobody detached it; or a command watches it at this moment
+        return None
+    except (OSError, ValueError) as error:
+        return f"whether a watcher of it waits or runs is not known: {error}"
+    return "whether a watcher of it waits or runs is not known: squeue does not say"
 
 
 def _written_at(path: Path) -> int:
