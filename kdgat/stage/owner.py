@@ -85,8 +85,9 @@ class Owner:
 
     def release(self) -> None:
         """Remove the token if it is still this one."""
-        if read_owner(self.path).get("token") == self.token:
-            self.path.unlink(missing_ok=True)
+        with suppress(OSError):  # who works here next sees that nobody beats
+            if read_owner(self.path).get("token") == self.token:
+                self.path.unlink(missing_ok=True)
 
 
 def read_owner(path: Path) -> dict[str, object]:
@@ -107,7 +108,7 @@ def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[O
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
-        RunDirectoryError: if nothing can be written there.
+        RunDirectoryError: if nothing can be written there, or it cannot be told whether another process owns it.
     """
     try:
         lock_file = lock_path.open("ab+")  # to read, too: NFSv4 gives no shared lock on what is only written to
@@ -134,7 +135,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
     """Refuse a directory that another process owns at this moment, and leave it as it is.
 
     Raises:
-        StageBusyError: as of `own`, which may still raise it: somebody may come in between.
+        StageBusyError, RunDirectoryError: as of `own`, which may still raise it: somebody may come in between.
     """
     try:
         lock_file = lock_path.open("rb")
@@ -145,7 +146,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
 
 
 def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
-    """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
+    """Lock a file; False where the filesystem has no locks, errors as of `own`."""
 
     def is_taken(kind: int = kind) -> bool:
         try:
@@ -171,7 +172,10 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
             return True
     except OSError as error:
         if error.errno not in LOCKS_UNSUPPORTED:
-            raise
+            raise RunDirectoryError(
+                f"{lock_file.name} cannot be locked ({error.strerror}), so nobody knows whether another process works "
+                "there: its filesystem is in trouble, give the command again"
+            ) from error
         logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
         return False
     raise _busy(owner_path)
@@ -202,7 +206,9 @@ def _is_process(pid: object) -> bool:
 
 
 def _busy(owner_path: Path) -> StageBusyError:
-    found = read_owner(owner_path)
+    found: dict[str, object] = {}
+    with suppress(OSError):
+        found = read_owner(owner_path)
     return StageBusyError(
         f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
         "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
