@@ -177,7 +177,11 @@ def print_attempts(output: "OutputDirectory", started: float) -> None:
     from kdgat.cli.tables import attempts_table, error_console
     from kdgat.run.attempts import attempt_rows, repeated_rows
 
-    rows = repeated_rows(attempt_rows(output, started))
+    try:
+        rows = repeated_rows(attempt_rows(output, started))
+    except (OSError, ValueError) as error:  # of what the files say, for whoever looks
+        print(f"no table of attempts: {error}", file=sys.stderr)
+        return
     if rows:
         console = error_console()
         console.print()

@@ -103,13 +103,17 @@ class Slurm:
             raise SubmissionError(f"sbatch: {refusal(done.stderr)[1]}")
         return job_number(done.stdout)
 
+    def put_off(self, job_id: str, until: str) -> bool:
+        """Let a job that waits begin at a time of Slurm's words, at the earliest; return whether Slurm took it."""
+        return _told("scontrol", "update", f"JobId={job_id}", f"StartTime={until}")
+
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
-        return _scancel("--batch", "--signal=USR1", job_id)
+        return _told("scancel", "--batch", "--signal=USR1", job_id)
 
     def cancel(self, *job_ids: str) -> bool:
         """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait."""
-        return not job_ids or _scancel(*job_ids)
+        return not job_ids or _told("scancel", *job_ids)
 
 
 def parse_job(text: str, job_id: str | None = None) -> JobStatus:
@@ -224,15 +228,15 @@ def _say_once(command: str, error: object) -> None:
         logger.warning("%s", text)
 
 
-def _scancel(*arguments: str) -> bool:
-    """Run `scancel`; a controller that does not answer must not end whoever watches a job."""
+def _told(*command: str) -> bool:
+    """Run a command that changes jobs; a controller that does not answer must not end whoever watches one."""
     try:
-        done = _run("scancel", *arguments)
+        done = _run(*command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        logger.warning("scancel %s: %s", " ".join(arguments), error)
+        logger.warning("%s: %s", " ".join(command), error)
         return False
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        logger.warning("scancel %s: %s", " ".join(arguments), done.stderr.strip())
+        logger.warning("%s: %s", " ".join(command), done.stderr.strip())
         return False
     return True
 

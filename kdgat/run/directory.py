@@ -126,10 +126,14 @@ class Exclusive(ABC):
             yield owner
 
     def require_free(self) -> None:
-        """Raise the same error before anything is started; make and change nothing."""
+        """Raise the same error before anything is started; make and change nothing.
+
+        Where that cannot be told now, it is left to `lock`.
+        """
         self._require_allowed()
         try:
-            require_free(self.lock_path, self.owner_path)
+            with suppress(RunDirectoryError):
+                require_free(self.lock_path, self.owner_path)
         except StageBusyError as error:
             raise self.busy(str(error)) from error
 

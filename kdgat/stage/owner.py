@@ -87,7 +87,7 @@ class Owner:
         """Remove the token if it is still this one; one that stays is that of a process that is gone."""
         if (read_owner(self.path) or {}).get("token") == self.token:
             with suppress(OSError):
-                self.path.unlink()
+                self.path.unlink(missing_ok=True)
 
 
 def read_owner(path: Path) -> dict[str, object] | None:
@@ -108,7 +108,7 @@ def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[O
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
-        RunDirectoryError: if nothing can be written there.
+        RunDirectoryError: if nothing can be written there, or it cannot be told whether another process owns it.
     """
     try:
         lock_file = lock_path.open("ab+")  # to read, too: NFSv4 gives no shared lock on what is only written to
@@ -135,7 +135,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
     """Refuse a directory that another process owns at this moment, and leave it as it is.
 
     Raises:
-        StageBusyError: as of `own`, which may still raise it: somebody may come in between.
+        StageBusyError, RunDirectoryError: as of `own`, which may still raise it: somebody may come in between.
     """
     try:
         lock_file = lock_path.open("rb")
@@ -146,7 +146,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
 
 
 def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
-    """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
+    """Lock a file; False where the filesystem has no locks, errors as of `own`."""
 
     def is_shared() -> bool:
         """Tell whether it is held by who only looks; who cannot be asked is taken for an owner."""
@@ -155,7 +155,13 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
         except OSError:
             return False
 
-    is_taken = try_lock(lock_file, kind)
+    try:
+        is_taken = try_lock(lock_file, kind)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{lock_file.name} cannot be locked ({error.strerror}), so nobody knows whether another process works "
+            "there: its filesystem is in trouble, give the command again"
+        ) from error
     if is_taken is None:
         logger.warning("no file locks on %s: only the owner token guards it", owner_path.parent)
         return False

@@ -321,3 +321,24 @@ def test_what_opens_servers_and_databases_stays_out_of_a_job() -> None:
 def test_files_of_a_job_are_for_whom_the_site_says(readable_by: Any, umask: str) -> None:
     assert f"\numask {umask}\n" in script(Site(name="here", readable_by=readable_by), SMALL)
     assert "\numask 0077\n" in script(Site(name="here"), SMALL)
+
+
+@pytest.mark.processes
+def test_a_watcher_waits_on_a_node_without_its_files_and_says_so_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", THIS_PYTHON)
+    out, hidden, folder = tmp_path / "out", tmp_path / "hidden", tmp_path / "work here"
+    (out / "slurm").mkdir(parents=True)
+    out.rename(hidden)
+    text = watcher_script(SHORT, out, out / "slurm", folder, ["pwd"])
+    with subprocess.Popen(["bash", "-c", text], cwd="/", env={**os.environ, "SLURM_JOB_ID": "7"}) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        assert not out.exists()  # nothing is made at the place of what is away
+        hidden.rename(out)
+        folder.mkdir()
+        assert process.wait(120) == 0
+    waited, ran = (out / "slurm" / "watcher-7.out").read_text().splitlines()
+    assert "had not the files of the run" in waited
+    assert ran == str(folder)

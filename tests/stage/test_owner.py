@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import wait_until
+from kdgat.base import UserError, wait_until
 from kdgat.registry import Registry
 from kdgat.run import OutputDirectory
+from kdgat.stage import FailureKind
 from kdgat.stage.errors import OwnerLostError, StageBusyError
 from kdgat.stage.owner import Owner, own, require_free
+from kdgat.stage.runner import failure_kind
+from tests.support.faults import fail_at
 
 
 def of_nfs_4(flock):
@@ -212,3 +215,29 @@ def test_another_token_and_a_note_that_is_gone_are_understood(tmp_path):
         owner.path.unlink()
         with pytest.raises(OwnerLostError, match="by a process that has ended"):
             owner.check()
+
+
+def broken(flock):
+    """A filesystem in trouble: no lock is answered."""
+
+    def lock(file, kind):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    return lock
+
+
+def test_a_lock_that_cannot_be_asked_is_a_sentence_and_a_fault_of_the_surroundings(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", broken(fcntl.flock))
+    output = OutputDirectory(tmp_path)
+    for lock in (own(tmp_path / "lock", tmp_path / "owner.json"), output.lock()):
+        with pytest.raises(UserError, match=r"lock cannot be locked \(Input/output error\)") as raised, lock:
+            pytest.fail("an owner")
+        assert failure_kind(raised.value) is FailureKind.ENVIRONMENT
+    output.require_free()  # who takes it finds out
+
+
+def test_who_cannot_take_its_name_away_leaves_it(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, own(tmp_path / "lock", tmp_path / "owner.json"):
+        fail_at(tmp_path / "owner.json", patch, lambda: OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+    with own(tmp_path / "lock", tmp_path / "owner.json"):
+        pass
