@@ -22,6 +22,7 @@ from types import FrameType
 from typing import Final
 
 from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.environment import of_children
 from kdgat.base.kept import refuse_newer
 from kdgat.cluster import AttemptLedger, Slurm
 from kdgat.cluster.clock import SYSTEM_CLOCK, Patience
@@ -150,7 +151,7 @@ class Watcher:
         if self._received:
             return 128 + self._received[0]
         since, num_forwarded = time.monotonic(), 0
-        process = subprocess.Popen(command, env=outside_of_jobs(os.environ))
+        process = subprocess.Popen(command, env=outside_of_jobs(of_children(os.environ)))
         while (status := process.poll()) is None:
             for number in self._received[num_forwarded:]:
                 num_forwarded += 1

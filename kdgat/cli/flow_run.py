@@ -46,8 +46,9 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     from kdgat.cluster.site import require_usable
     from kdgat.run import OutputDirectory, RunError
 
-    check_folder(out, "--out")
     output = OutputDirectory(out.absolute())
+    output.require_allowed()
+    check_folder(out, "--out")
     try:
         output.require_free()
     except RunError as error:

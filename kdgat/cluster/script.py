@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import UserError
+from kdgat.base.environment import PYTHON_OPTIONS
 from kdgat.cluster.attendance import CONNECTION_FILE, NO_DASHBOARD
 from kdgat.cluster.container import (
     clearing_lines,
@@ -47,7 +48,11 @@ _MODULE_SYSTEMS: Final = (
     *("$MODULESHOME/init/bash", "$LMOD_PKG/init/bash", "/etc/profile.d/modules.sh", "/etc/profile.d/lmod.sh"),
     *("/etc/profile.d/z00_lmod.sh", "/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash"),
 )
-_OF_MODULES: Final = re.compile(r"\s*(?:module|ml)\s[^|&;(){}\n]*")  # a line of a prologue
+# A command of the prologue that fails ends the job; one within a file that it reads, or a condition, does not.
+_ON_FAILURE: Final = (
+    """trap '[ "${#BASH_SOURCE[@]}" -gt 1 ] || { echo "prologue: \\`$(sed -n "${LINENO}p" "$0")\\` failed on" """
+    """"$(uname -n); correct it, or let the line end with || true where that is no harm" >&2; exit 1; }' ERR"""
+)
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
@@ -214,7 +219,7 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
             "#!/usr/bin/env bash",
             *(f"#SBATCH {directive}" for directive in directives),
             f"umask {site.umask:04o}",
-            f"unset {' '.join(SECRETS)}",
+            f"unset {' '.join((*PYTHON_OPTIONS, *SECRETS))}",
             f"log={log_directory / WATCHER_LOG}-$SLURM_JOB_ID.out",
             "SECONDS=0 pause=1",
             # Whoever stops the run: that can be noted nowhere, and the next one would begin.
@@ -264,7 +269,7 @@ def _job_arguments(
         "log_directory": str(log_directory),
         "job_script_prologue": [
             f"umask {site.umask:04o}",
-            "unset PGPASSWORD ${!PREFECT_*} ${!DASK_*}",
+            f"unset {' '.join(PYTHON_OPTIONS)} PGPASSWORD ${{!PREFECT_*}} ${{!DASK_*}}",
             *clearing_lines(site),
             *_scratch(site),
             *_modules(site),
@@ -337,12 +342,7 @@ def _scratch(site: Site) -> list[str]:
 
 def _modules(site: Site) -> list[str]:
     """Load modules before the prologue, or after it where it is what defines `module`; a failure ends the job."""
-    prologue = [
-        f"{line} || {ending(f'prologue: `{line.strip()}` failed', 'see the lines above, and correct it')}"
-        if _OF_MODULES.fullmatch(line)
-        else line
-        for line in site.prologue
-    ]
+    prologue = [_ON_FAILURE, *site.prologue, "trap - ERR"] if site.prologue else []
     if not site.modules:
         return prologue
     systems = " ".join(f'"{path}"' for path in _MODULE_SYSTEMS)

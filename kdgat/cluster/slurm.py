@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base import UserError
+from kdgat.base.environment import of_children
 from kdgat.cluster.clock import MOST_SAID, Clock
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob, Scheduler, jobs_named
@@ -204,7 +205,7 @@ def command_environment() -> dict[str, str]:
     """Return the environment of Slurm's commands, and with it that of jobs: without others' options, and secrets."""
     return {
         name: value
-        for name, value in os.environ.items()
+        for name, value in of_children(os.environ).items()
         if name in _WAYS_IN or not (OPTION_VARIABLES.match(name) or _SECRET.fullmatch(name) or name == "PYTHONSAFEPATH")
     }
 
