@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pydantic import ValidationError
+
 from flows.dask_jobs import DaskJobs
 from flows.node_image import NodeImage
 from flows.signals import STOP_SIGNALS
@@ -31,6 +33,7 @@ from kdgat.cluster.probe import (
     LAST,
     LOGIN_LOCK,
     NODE_LOCK,
+    OTHER_KDGAT,
     PROBE_MODULE,
     SHOWN_S,
     Findings,
@@ -47,6 +50,7 @@ from kdgat.stage.provenance import GPUS_VARIABLE
 
 NODES: Final = "nodes"
 REQUEST: Final = ResourceRequest(walltime="00:10:00", memory="2G", cores=1, gpus=0)
+RUN_S: Final = 600.0  # the same, as none of its files may ever show
 POLL_S: Final = 0.2
 OUTPUT_S: Final = 3.0  # until the output of a job that failed shows
 LEAVING_S: Final = 45.0  # Slurm's KillWait, and some more
@@ -152,9 +156,7 @@ class _Probe:
             judge_locks(findings.locks, "this machine"),
             judge_locks(ask_both_locks(self._folder / NODE_LOCK), node),
         ]
-        worst = next(
-            (one for one in directions if one.state != "good"), directions[0]._replace(found="reach both ways")
-        )
+        worst = next((one for one in directions if one.state != "good"), Check("", "good", "reach both ways"))
         connection = Check("", "good", f"{node} reaches this machine")
         if findings.unreachable:
             fix = "reports of jobs come by files alone, and later: " + (
@@ -172,56 +174,55 @@ class _Probe:
     def _wait(self, wait_s: float) -> Findings | Check | None:
         """Return what the job found, or why nothing comes; None if somebody asked to stop."""
         pause_s = max(self._site.poll_interval_s, 1.0)
-        limit, look_at, said = time.monotonic() + wait_s, time.monotonic() + pause_s, ""
+        began = time.monotonic()
+        limit, look_at, said = began + wait_s, began + pause_s, ""
         status = JobStatus("")
         while not self._stop.is_set():
             if (text := _read(self._folder / FINDINGS)) is not None:
-                return Findings.model_validate_json(text)
+                try:
+                    return Findings.model_validate_json(text)
+                except ValidationError:
+                    return Check(NODES, "wrong", "the node has another kdgat, which says other things", OTHER_KDGAT)
             now = time.monotonic()
-            if now > limit:
-                return self._nothing_came(status, wait_s)
+            if now > limit or status.is_hopeless:
+                return self._nothing_came(status, now - began)
             if now >= look_at and not status.is_over:
                 look_at, before = now + pause_s, status
                 status = self._scheduler.status(self._job_id)
-                if status.is_hopeless:
-                    return self._nothing_came(status, wait_s)
                 if status.is_alive and not before.is_alive:
                     self._say(f"job {self._job_id} runs on {status.node or 'a node'}")
-                    limit = now + REQUEST.walltime_s if REQUEST.walltime_s else limit
+                    limit = now + RUN_S
                 if status.is_over:  # its files may take a while
                     limit = now + (SHOWN_S if status.state in (GONE, "COMPLETED") else OUTPUT_S)
                 if status.is_waiting and status.describe() != said:
                     said = status.describe()
-                    limit_text = describe_time(wait_s)
-                    self._say(
-                        f"job {self._job_id} is {said}; Ctrl-C cancels it, as this command does after {limit_text}"
-                    )
+                    self._say(f"job {self._job_id}: {said}; Ctrl-C cancels it, --wait after {describe_time(wait_s)}")
             time.sleep(POLL_S)
         return None
 
-    def _nothing_came(self, status: JobStatus, wait_s: float) -> Check:
+    def _nothing_came(self, status: JobStatus, waited_s: float) -> Check:
         job, words = f"job {self._job_id}", status.describe() or "Slurm does not answer"
+        elsewhere = f"see that {self._folder.parent} is the same folder on all nodes, or choose another by --out"
         if status.is_hopeless:
-            return Check(
-                NODES, "wrong", f"{job} would wait for ever: {words}", "correct the site file; it is cancelled"
-            )
+            return Check(NODES, "wrong", f"{job} would wait for ever: {words}", "correct the site file")
+        if status.is_alive:
+            return Check(NODES, "wrong", f"{job} shows nothing after {describe_time(waited_s)}: {words}", elsewhere)
         if not status.is_over:
-            text = f"{job} was at {words} after {describe_time(wait_s)}, and is cancelled"
-            return Check(NODES, "warning", f"not tried: {text}", "--wait 60 waits an hour for it")
+            text = f"not tried: {job} after {describe_time(waited_s)}: {words}"
+            return Check(NODES, "warning", text, "--wait 60 lets it wait for an hour")
         output = "".join(path.read_text(errors="replace") for path in sorted(self._logs.glob("*-*.*")))
         printed = " | ".join(output.split("\n")[-1 - OUTPUT_LINES :]).strip(" |")
         text = f"{job} on {status.node or 'a node'} ended and left no findings: {words}: {printed or 'no output here'}"
         fix = "correct what it says: modules, prologue, python or image of the site"
-        if not printed:
-            fix = f"see that {self._folder.parent} is the same folder on all nodes, or choose another by --out"
-        return Check(NODES, "wrong", text, fix)
+        return Check(NODES, "wrong", text, fix if printed else elsewhere)
 
     def _exchange(self, node: str) -> Iterator[Check]:
         """Answer the job, and see when it says what time it is there."""
         asked, began = time.time(), time.monotonic()
         (self._folder / ANSWER).touch()
-        self._is_done = wait_until(lambda: self._stop.is_set() or _read(self._folder / LAST) is not None, SHOWN_S)
+        wait_until(lambda: self._stop.is_set() or _read(self._folder / LAST) is not None, SHOWN_S)
         took_s, last = time.monotonic() - began, _read(self._folder / LAST)
+        self._is_done = last is not None
         if last is None:
             fix = "commands and jobs would not see each other's files: choose another folder by --out"
             yield Check(f"files from here to {node}", "wrong", f"do not show within {describe_time(took_s)}", fix)

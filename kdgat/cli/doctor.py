@@ -52,7 +52,10 @@ def doctor(
     try:
         for check in examine(site, out, image, wait_minutes):
             checks.append(check)
-    finally:  # also what was found before a Ctrl-C
+    except KeyboardInterrupt:
+        checks.append(Check("nodes", "missing", "not tried: stopped"))
+        raise
+    finally:
         if is_json:
             typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
         else:

@@ -106,7 +106,8 @@ def judge_locks(answers: Sequence[str], held_by: str) -> Check:
 
 def _odd_answer(answers: Sequence[str]) -> Check:
     named = " and ".join(f"{kind}: {answer}" for kind, answer in zip(("exclusive", "shared"), answers, strict=True))
-    return Check("", "wrong", f"locks on one descriptor are answered by {named}", ANOTHER_FOLDER)
+    fix = f"a command that meets the lock of another one would fail: {ANOTHER_FOLDER}"
+    return Check("", "wrong", f"locks on one descriptor are answered by {named}", fix)
 
 
 def _check_writing(folder: Path) -> Check:

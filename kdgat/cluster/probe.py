@@ -29,6 +29,7 @@ FINDINGS: Final = "findings.json"
 ANSWER: Final = "answer"  # empty: whoever submitted the job has read the findings
 LAST: Final = "last"  # the node's clock when it saw the answer
 SHOWN_S: Final = 120.0  # twice what a network filesystem keeps the names in a folder for, unless mounted otherwise
+OTHER_KDGAT: Final = "install kdgat for nodes, and name that Python, or an image, in the site file (python, image)"
 PACKAGES: Final = ("kdgat", "torch", "distributed")
 
 
@@ -75,7 +76,7 @@ def check_versions(theirs: Mapping[str, str | None], ours: Mapping[str, str | No
         f"{name} {version or 'is not installed'}, here {ours.get(name)}" for name, version in different.items()
     )
     if "kdgat" in different or ("torch" in different and theirs["torch"] is None):
-        return Check("", "wrong", text, "name the Python of the nodes, or an image, in the site file (python, image)")
+        return Check("", "wrong", text, OTHER_KDGAT)
     fix = "stages run, not to the same bits" + ("; reports come by files alone" if "distributed" in different else "")
     return Check("", "warning", text, f"{fix}: install the same there, or name python or image in the site file")
 
