@@ -51,7 +51,7 @@ def test_a_node_is_asked_by_a_job_and_all_that_a_run_needs_is_there(out: Path, s
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("modules: [nosuch]", "module nosuch cannot be loaded"),
+        pytest.param("modules: [nosuch]", "module nosuch cannot be loaded", marks=pytest.mark.nightly),
         ("python: /nosuch/python", "/nosuch/python: No such file or directory"),
         ("directives: [--constraint=nosuch]", "sbatch: Batch job submission failed: Invalid feature specification"),
     ],
@@ -82,7 +82,7 @@ def test_a_job_that_still_waits_is_cancelled_and_that_is_no_fault_of_the_site(ou
 
 
 @pytest.mark.usefixtures("drained")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_a_signal_cancels_the_job_and_what_was_found_before_is_printed(
     number: signal.Signals, out: Path, tmp_path: Path
 ) -> None:
