@@ -211,7 +211,7 @@ def remove_tree(path: Path) -> bool:
 
     NFS keeps a file that somebody has open under another name (`.nfs...`), and its folder with it (ENOTEMPTY, EBUSY).
     """
-    errors: list[OSError] = []
+    errors: list[BaseException] = []
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, onerror=lambda _function, _name, info: errors.append(info[1]))
     else:

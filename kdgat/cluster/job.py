@@ -114,7 +114,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _node() -> str:
+def node_name() -> str:
+    """Return what Slurm calls the node of this job."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
@@ -123,7 +124,7 @@ def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
     has_begun = False
     while True:
         with contextlib.suppress(OSError):  # a full disk says it where the stage writes what matters
-            files.touch() if has_begun else files.begin(_node())
+            files.touch() if has_begun else files.begin(node_name())
             has_begun = True
         if over.wait(interval_s):
             return
@@ -154,7 +155,7 @@ def _report(
     return NodeReport(
         status=end.status,
         outcome=end.outcome,
-        node=_node(),
+        node=node_name(),
         stop_reason=stop.reason,
         checkpoint=_patiently(directory.newest_checkpoint, stop),
         made_progress=made_progress,
