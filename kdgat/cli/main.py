@@ -233,8 +233,10 @@ def _describe_settings(error: BaseException) -> str | None:
 
 def _describe_missing(module: str) -> str | None:
     """Say which extra brings a module that could not be imported; None if the module is a fault of kdgat's own."""
-    from kdgat.cli.extras import describe_missing
-
+    try:
+        from kdgat.cli.extras import describe_missing
+    except ModuleNotFoundError:  # not even what reads the list of what kdgat asks for
+        return f"{module.partition('.')[0]} is not installed, and kdgat needs it: pip install kdgat"
     return describe_missing(module)
 
 
