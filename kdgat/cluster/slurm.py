@@ -110,11 +110,11 @@ class Slurm:
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
-        return _told("scancel", "--batch", "--signal=USR1", job_id)
+        return _scancel("--batch", "--signal=USR1", job_id)
 
     def cancel(self, *job_ids: str) -> bool:
         """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait."""
-        return not job_ids or _told("scancel", *job_ids)
+        return not job_ids or _scancel(*job_ids)
 
 
 def parse_job(text: str, job_id: str | None = None) -> JobStatus:
@@ -227,6 +227,10 @@ def _say_once(command: str, error: object) -> None:
     if text not in _said and len(_said) < MOST_SAID:
         _said.add(text)
         logger.warning("%s", text)
+
+
+def _scancel(*arguments: str) -> bool:
+    return _told("scancel", *arguments)
 
 
 def _told(*command: str) -> bool:
