@@ -95,6 +95,12 @@ def code_difference(path: Path) -> str:
     )
 
 
+def describe_code() -> str:
+    """Name the version of this kdgat, and its git revision where that is known."""
+    revision = _short_revision(git_state(Path(__file__).parent) or {})
+    return f"kdgat {package_version('kdgat') or 'not installed'}" + (f" ({revision})" if revision else "")
+
+
 def _short_revision(git: Mapping[str, Any]) -> str:
     revision = str(git.get("revision") or "")[:12]
     return revision + DIRTY_SUFFIX if revision and git.get("dirty") else revision

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from kdgat.base import UserError, hdf5, sync_to_disk
 from kdgat.base.files import remove_tree, replacing, temporary_path
 from kdgat.base.kept import refuse_newer
+from kdgat.base.memory import require_memory
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
@@ -112,6 +113,8 @@ class LapStore:
         path = Path(path)
         with open_hdf5(path) as file, damage_named(path):
             _check_schema(path, file)
+            # Those that were never written take nothing in the file.
+            require_memory(path, sum(file[name].nbytes for name in (N, SEED, CONTENT, FAMILY)))
             columns = {name: file[name][:] for name in (N, SEED, CONTENT)}
             columns[FAMILY] = np.asarray(file[FAMILY].asstr()[:], dtype=object)
             storage = str(file.attrs[STORAGE_KEY])
@@ -204,6 +207,8 @@ class LapStore:
 
     def _read(self, columns: dict[str, h5py.Dataset], place: int) -> StoredRecord:
         values: dict[str, Any] = dict.fromkeys(_KINDS)
+        if COSTS in columns:
+            self._require_memory(place)
         with damage_named(self.path):
             values |= {name: column[place] for name, column in columns.items()}
             for name in (FAMILY, PARAMETERS, TAG, CONTENT):
@@ -223,11 +228,18 @@ class LapStore:
             )
         return record
 
+    def _require_memory(self, place: int) -> None:
+        """Refuse a record whose costs have no room; a small one is not worth the question."""
+        num_bytes = 8 * int(self._sizes[place]) ** 2
+        if num_bytes > _BUFFER_BYTES:
+            require_memory(self.path, num_bytes, f"record {place}")
+
     def _restore(self, stored: StoredRecord, place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
         if stored.costs is not None:
             cost, mask = split_costs(stored.costs, stored.n)
             cause = "the content was damaged or edited"
         else:
+            self._require_memory(place)
             cost, mask = _regenerate(self.path, stored, place)
             cause = f"this kdgat or numpy ({_versions()}) draws otherwise than the one that wrote it"
         found = content_hash(cost, mask)
