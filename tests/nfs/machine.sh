@@ -15,6 +15,7 @@ mount -t tmpfs none /dev/shm
 mount -t devpts devpts /dev/pts
 ln -s /usr/lib/uml/modules /mnt/modules/lib/modules
 modprobe -d /mnt/modules -a ext4 nfsd nfs nfsv3 nfsv4 veth
+hostname server
 ip link set lo up
 
 mkfs.ext4 -q -F -E lazy_itable_init=1 /dev/ubda

@@ -19,7 +19,7 @@ CASES = [
     ("case_repeated", "3"),
     ("case_run", "4.2"),
 ]
-OPTIONS = "-q --color=no -p no:cacheprovider -p no:xdist --basetemp=/mnt/tmp/pytest --tb=short --durations=5"
+OPTIONS = "-q --color=no -p no:cacheprovider -p no:xdist --basetemp=/mnt/tmp/pytest --tb=short --durations=5 --verbose"
 TIMEOUT_S = 1800.0  # a machine of one processor, in one that others use
 
 pytestmark = pytest.mark.processes
