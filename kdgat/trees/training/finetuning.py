@@ -95,7 +95,7 @@ def describe_untrained(columns: Mapping[str, GraphColumns], classes: Sequence[st
     return [
         f"no training tree is of the class {classes[place]!r}, so no model can name it: {trees} of it count as wrong; "
         "give some to the training split, or leave them out"
-        for place in np.flatnonzero(counts[TRAIN] == 0)
+        for place in map(int, np.flatnonzero(counts[TRAIN] == 0))
         if (trees := " and ".join(f"{found[place]} in {split}" for split, found in counts.items() if found[place]))
     ]
 
