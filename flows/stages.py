@@ -87,8 +87,9 @@ def bearing_faults(
             if not isinstance(decision, Retry):
                 raise
             ends.append(end)
-            get_run_logger().warning("%s: %s", decision.reason, error)
-            say(f"{decision.reason}: {error}")
+            text = f"asked again in {decision.delay_s:.0f} s: {error}"  # nothing was begun that would start again
+            get_run_logger().warning("%s", text)
+            say(text)
             stop.wait(decision.delay_s)
 
 

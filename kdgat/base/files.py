@@ -226,11 +226,29 @@ def remove_tree(path: Path) -> bool:
 
 
 def is_gone(path: Path) -> bool:
-    """Tell whether a file is known to be gone: its folder can be listed, and has no such name."""
-    try:
-        return all(entry.name != path.name for entry in path.parent.iterdir())
-    except OSError:  # not mounted, stale, not ours to read
-        return False
+    """Tell whether a file is known to be gone: a folder above it can be listed, and has no such name.
+
+    Listing asks the server, where NFS by name may answer what was a minute ago. Where folders are missing, too, in one
+    that is empty, that may be a mount point without its mount.
+    """
+    below = path.absolute()
+    while below != below.parent:
+        try:
+            names = {entry.name for entry in below.parent.iterdir()}
+        except FileNotFoundError:
+            below = below.parent
+            continue
+        except NotADirectoryError:  # a file took the folder's place
+            return True
+        except OSError:  # stale, or not ours to read
+            return False
+        return below.name not in names and (bool(names) or below == path.absolute())
+    return False
+
+
+def not_answered(path: Path) -> OSError:
+    """Return the error of a file that is not found, and not known to be gone: a fault of the filesystem."""
+    return OSError(errno.ESTALE, "it is not found, and not known to be gone", str(path))
 
 
 def list_folder(folder: Path, pattern: str = "*") -> list[Path]:

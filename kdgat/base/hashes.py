@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base.errors import UserError
-from kdgat.base.files import sha256_of_file, to_json, write_snapshot
+from kdgat.base.files import is_gone, not_answered, sha256_of_file, to_json, write_snapshot
 from kdgat.base.kept import SCHEMA_KEY, refuse_newer
 
 logger = logging.getLogger(__name__)
@@ -43,22 +43,25 @@ class KnownHashes:
     def change(self, file: Path) -> str:
         """Say how a file differs from what its writer noted: "gone", "cut short", "changed"; empty where it does not.
 
-        One of which nothing was noted is only asked for. One that cannot be asked about counts as it was: nobody makes
-        anything again for want of an answer.
+        One of which nothing was noted is only asked for.
+
+        Raises:
+            OSError: of one that cannot be asked about or read, which is no change: it is to be asked again.
         """
         noted = self._known.get(self._name(file))
         try:
             signature = signature_of(file)
             if noted is None or noted[0] == signature:
                 return ""
-            if signature[1] != noted[0][1]:
-                return "cut short" if signature[1] < noted[0][1] else "changed"
+            with file.open("rb") as opened:  # by name NFS may answer what was a minute ago; who opens asks the server
+                num_bytes = os.fstat(opened.fileno()).st_size
+            if num_bytes != noted[0][1]:
+                return "cut short" if num_bytes < noted[0][1] else "changed"
             return "" if sha256_once(file) == noted[1] else "changed"  # copies have other inodes and times
-        except (FileNotFoundError, NotADirectoryError):
-            return GONE
-        except OSError as error:
-            logger.warning("whether %s is as it was written is not known: %s", file, error)
-            return ""
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if is_gone(file):
+                return GONE
+            raise not_answered(file) from error
 
     def sha256(self, file: Path, *, is_finished: bool = False) -> str:
         """Return the hash, and note it; `is_finished` says that whoever writes the file has just done so."""

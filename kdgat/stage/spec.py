@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base.configuration import without_keys
+from kdgat.base.files import is_gone, not_answered
 from kdgat.base.hashes import KnownHashes, sha256_once
 from kdgat.stage.errors import EnvironmentFaultError, StageInputError
 
@@ -29,6 +30,8 @@ class StageInput(BaseModel):
         """Describe an existing file, whose hash may be known already."""
         path = Path(path)
         if not path.is_file():
+            if not path.exists() and not is_gone(path):
+                raise not_answered(path)
             raise StageInputError(f"input {path} is not a file: run the stage that writes it first")
         sha256 = known.find(path) if known is not None else None
         return cls(path=str(path.absolute()), sha256=sha256 or sha256_once(path))
@@ -44,7 +47,8 @@ class StageInput(BaseModel):
 
         Raises:
             StageInputError: if the file is missing or its content differs.
-            EnvironmentFaultError: if the filesystem that it lies on is not mounted on this machine.
+            EnvironmentFaultError, OSError: if the filesystem that it lies on is not mounted on this machine, or does
+                not answer.
         """
         path = self.resolve(base)
         if not path.is_file():
@@ -52,6 +56,8 @@ class StageInput(BaseModel):
                 raise EnvironmentFaultError(
                     f"input {path} is not there, because {mount_point} is empty: its filesystem is not mounted here"
                 )
+            if not path.exists() and not is_gone(path):
+                raise not_answered(path)
             raise StageInputError(
                 f"input {path} does not exist: run the stage that writes it, or correct inputs.*.path"
             )

@@ -217,7 +217,17 @@ def test_a_folder_in_which_somebody_has_a_file_open_is_removed_but_for_that_and_
 
 def test_a_file_is_gone_only_where_its_folder_can_be_listed(tmp_path):
     (tmp_path / "a").touch()
-    assert [is_gone(path) for path in (tmp_path / "a", tmp_path / "b", tmp_path / "no" / "b")] == [False, True, False]
+    (tmp_path / "mount").mkdir()
+    places = ("a", "b", "no/b", "a/b", "mount/b", "mount/no/b")
+    assert [is_gone(tmp_path / place) for place in places] == [False, True, True, True, True, False]
+
+
+def test_a_folder_that_does_not_answer_hides_what_is_gone(tmp_path, monkeypatch):
+    def stale(path):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", stale)
+    assert not is_gone(tmp_path / "b")
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])

@@ -1,5 +1,6 @@
 """A file is hashed once for as long as nothing about it changes, and again as soon as something does."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -7,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.base import sha256_of_file, write_bytes_atomically
-from kdgat.base.hashes import SETTLED_S, KnownHashes, sha256_once
+from kdgat.base.hashes import GONE, SETTLED_S, KnownHashes, sha256_once
+from kdgat.stage.faults import is_environment_fault
 from tests.support.hashed_bytes import HashedBytes
 
 
@@ -96,3 +98,59 @@ def test_a_folder_that_was_moved_still_knows_its_files(store: Path) -> None:
     known.write()
     moved = store.parent.rename(store.parent.with_name("elsewhere"))
     assert KnownHashes(moved / "hashes.json").find(moved / "train.h5") == expected
+
+
+@pytest.fixture
+def noted(store: Path, settled: None) -> KnownHashes:
+    known = KnownHashes(store.parent / "hashes.json")
+    known.sha256(store)
+    return known
+
+
+def test_what_is_gone_cut_or_changed_is_told_from_what_was_copied(noted: KnownHashes, store: Path) -> None:
+    content = store.read_bytes()
+    store.unlink()
+    assert noted.change(store) == GONE
+    store.write_bytes(content[:-1])
+    assert noted.change(store) == "cut short"
+    store.write_bytes(b"x" + content[1:])
+    assert noted.change(store) == "changed"
+    store.write_bytes(content)
+    assert noted.change(store) == ""
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.ESTALE, errno.EIO])
+def test_what_cannot_be_asked_about_or_read_is_no_change_but_a_fault(
+    noted: KnownHashes, store: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(path: Path, *arguments: object, **options: object) -> None:
+        raise OSError(number, os.strerror(number), str(path))
+
+    for name in ("stat", "open"):
+        store.write_bytes(store.read_bytes())  # another time
+        with monkeypatch.context() as refused:
+            refused.setattr(Path, name, refuse)
+            with pytest.raises(OSError, match=os.strerror(number)) as caught:
+                noted.change(store)
+        assert is_environment_fault(caught.value)
+
+
+def test_what_is_not_found_where_its_folder_does_not_answer_is_not_gone(
+    noted: KnownHashes, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.unlink()
+
+    def refuse(path: Path) -> None:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(OSError, match="not known to be gone") as caught:
+        noted.change(store)
+    assert is_environment_fault(caught.value)
+
+
+def test_a_length_that_the_client_remembers_is_asked_of_the_opened_file(
+    noted: KnownHashes, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.base.hashes.signature_of", lambda file: (1, 1, 1, 1))
+    assert noted.change(store) == ""

@@ -1,10 +1,15 @@
 """A spec is known by what determines the result: its inputs' content, not where they lie."""
 
+import errno
+import os
+from pathlib import Path
+
 import pytest
 from pydantic import ValidationError
 
 from kdgat.base.hashes import KnownHashes
 from kdgat.stage import EnvironmentFaultError, StageInput, StageInputError, StageSpec
+from kdgat.stage.faults import is_environment_fault
 
 
 def make_spec(**changes):
@@ -88,6 +93,27 @@ def test_input_on_a_filesystem_that_is_not_mounted_is_no_mistake_of_the_user(tmp
     (tmp_path / "fs" / "other").touch()
     with pytest.raises(StageInputError, match=r"train.h5 does not exist"):
         made.verify(tmp_path, KnownHashes(tmp_path / "hashes.json"))
+
+
+def test_an_input_that_a_client_does_not_find_though_its_folder_has_it_is_no_mistake_of_the_user(tmp_path, monkeypatch):
+    path = tmp_path / "train.h5"
+    path.write_bytes(b"graphs")
+    made = StageInput.of_file(path)
+    ask = Path.stat
+
+    def not_found(self, **options):
+        if self == path:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self))
+        return ask(self, **options)
+
+    monkeypatch.setattr(Path, "stat", not_found)
+    for look in (
+        lambda: made.verify(tmp_path, KnownHashes(tmp_path / "hashes.json")),
+        lambda: StageInput.of_file(path),
+    ):
+        with pytest.raises(OSError, match="not known to be gone") as caught:
+            look()
+        assert is_environment_fault(caught.value)
 
 
 def test_inputs_inside_a_moved_folder_are_found_where_it_lies_now(tmp_path):
