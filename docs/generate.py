@@ -17,14 +17,13 @@ from typing import Any, Final
 
 import typer
 import typer.main
-import yaml
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
-from kdgat.base.configuration import read_yaml
+from kdgat.base.configuration import read_yaml, write_yaml
 from kdgat.cli import stage
 from kdgat.cli.main import COMMAND_GROUPS, build_application
 from kdgat.family.protocol import Family
@@ -283,7 +282,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             found |= flat(value, f"{prefix}{name}.")
         else:
-            written = yaml.safe_dump(value, default_flow_style=True, width=10_000).strip()
+            written = write_yaml(value, default_flow_style=True, width=10_000).strip()
             found[prefix + name] = written.removesuffix("...").strip()
     return found
 

@@ -109,11 +109,14 @@ class DaskJobs:
         """Submit a job of these arguments (`kdgat.cluster.script`) and return its number, "" where sbatch says none.
 
         Raises:
-            ConnectionError: if Dask's scheduler does not start.
+            ConnectionError: if Dask's scheduler does not start, or the folder of what jobs print cannot be seen.
             SubmissionError: if the job is refused, or nobody answers.
         """
         cluster, _ = self.open()
-        job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
+        try:
+            job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
+        except FileExistsError as error:  # dask-jobqueue takes a folder that it cannot see for none, and makes it
+            raise ConnectionError(f"{error.filename} could not be seen: {error}") from error
         try:
             cluster.sync(job.start)
         except SubmissionError:
@@ -191,6 +194,7 @@ def job_script(site: Site, resources: Resources, directory: Path, log_directory:
     What the stage sees of the machine inside a container image is bound when its inputs are known, and left out here.
     """
     arguments = cluster_arguments(site, resources, directory, log_directory)
-    with tempfile.TemporaryDirectory() as folder:  # a job makes its log directory as soon as it is described
+    # A job makes its log directory as soon as it is described.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         job = SLURMJob(scheduler=FUTURE_ADDRESS, name="0", **{**arguments, "log_directory": folder})
         return str(job.job_script()).replace(folder, str(log_directory))

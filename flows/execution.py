@@ -14,7 +14,7 @@ from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.base import num_usable_cores
+from kdgat.base import list_folder, num_usable_cores
 from kdgat.base.configuration import numbers_of
 from kdgat.base.place import describe_os_error
 from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
@@ -60,7 +60,7 @@ class Execution:
         if is_cluster:
             remove_old_output(output.slurm_path)
         # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
-        found = map(RunDirectory, sorted(output.stages_path.glob("*/")))
+        found = map(RunDirectory, filter(Path.is_dir, list_folder(output.stages_path)))
         self._left = [directory for directory in found if _has_open_attempts(directory)]
         self.run, self._plan = self._kept(run) if is_cluster else (run, KeptPlan.of_run(run))
         self._plan.write(output)

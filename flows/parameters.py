@@ -22,7 +22,7 @@ from kdgat.base.place import describe_os_error
 from kdgat.cluster import LOCAL, ResourceRequest, Site, SiteError, load_site
 from kdgat.cluster.estimate import check_command_line
 from kdgat.cluster.script import require_one_word
-from kdgat.cluster.site import require_usable
+from kdgat.cluster.site import require_usable, with_personal_words
 from kdgat.run import OutputDirectory
 from kdgat.stage.families import is_user_error
 
@@ -119,7 +119,7 @@ def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Sit
         SiteError: if it is unknown, its file is wrong, or it cannot be used from here.
         UserError: if the request is more than the site grants.
     """
-    found = load_site(site) if isinstance(site, str) else site
+    found = load_site(site) if isinstance(site, str) else with_personal_words(site)
     if found.scheduler == "local" and (explicit := command_line.explicit_values()):
         raise SiteError(
             f"command_line={explicit}: on site {found.name} stages are processes of this machine, which use what it "

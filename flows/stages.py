@@ -5,8 +5,10 @@ model and no data, and whatever happens to it, the directories say how far the r
 """
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from prefect import get_run_logger, task
@@ -26,14 +28,16 @@ from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order
 from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest, decide
-from kdgat.cluster.decision import History, Retry
+from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
 from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import finished_outcome
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, StageState
 from kdgat.run.directory import DONE_STATES
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import FailureKind, Finished, StageBusyError
-from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.faults import is_environment_fault, with_causes
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 WAIT_S: Final = 1.0
@@ -52,6 +56,7 @@ def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) ->
             stop,
             AttemptLimits.of(execution.site),
             lambda text: execution.note(planned, text),
+            execution.output,
         )
     except (ValueError, OSError) as error:  # for instance a recording that cannot be read
         if stop.is_set() and is_environment_fault(error):
@@ -60,16 +65,23 @@ def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) ->
 
 
 def bearing_faults(
-    action: Callable[[], T], stop: StopRequest, limits: AttemptLimits, say: Callable[[str], object]
+    action: Callable[[], T],
+    stop: StopRequest,
+    limits: AttemptLimits,
+    say: Callable[[str], object],
+    output: OutputDirectory,
 ) -> T:
     """Do what can be done again, as often and as late as an attempt would be begun again on a broken filesystem."""
     ends: list[AttemptEnd] = []
     while True:
+        began = time.monotonic()
         try:
             return action()
         except (ValueError, OSError) as error:
-            if stop.is_set() or isinstance(error, StageBusyError) or not is_environment_fault(error):
+            if stop.is_set() or not _passes(error, output):
                 raise
+            if time.monotonic() - began > LONGEST_OUTAGE_DELAY_S:  # it went on meanwhile
+                ends.clear()
             end = of_outcome(StageFailed(kind=FailureKind.ENVIRONMENT, evidence=str(error)))
             decision = decide(end, History(ends=tuple(ends)), limits)
             if not isinstance(decision, Retry):
@@ -78,6 +90,16 @@ def bearing_faults(
             get_run_logger().warning("%s: %s", decision.reason, error)
             say(f"{decision.reason}: {error}")
             stop.wait(decision.delay_s)
+
+
+def _passes(error: ValueError | OSError, output: OutputDirectory) -> bool:
+    """Tell whether an error is one of the filesystem, or all of the output is away, and not of who works there."""
+    causes = list(with_causes(error))
+    if any(isinstance(one, StageBusyError) for one in causes):
+        return False
+    places = (output.path, output.slurm_path)  # where nothing lies that a stage reads
+    missing = [Path(str(one.filename)).parent for one in causes if isinstance(one, FileNotFoundError)]
+    return is_environment_fault(error) or any(folder in places for folder in missing)
 
 
 def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
@@ -152,9 +174,15 @@ def execute(
     """
     stop = StopRequest()
     started = time.time()
-    with suspended_in_order(), site.creating_files(), held(output.lock) as owner:
+    limits = AttemptLimits.of(site)
+
+    def say(text: str) -> None:
+        logger.warning("%s: %s", output.path, text)
+
+    with suspended_in_order(), site.creating_files(), contextlib.ExitStack() as stack:
+        owner = bearing_faults(lambda: stack.enter_context(held(output.lock)), stop, limits, say, output)
         mark_lost_runs(output)
-        execution = Execution(run, output, site, command_line, pool)
+        execution = bearing_faults(lambda: Execution(run, output, site, command_line, pool), stop, limits, say, output)
         signals, prefect = stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop)
         with contextlib.closing(execution), signals, prefect:
             try:
@@ -211,7 +239,8 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures
         execution.output.write_index(execution.index)  # what is published is found by it
         return publish(execution.output, evaluations)
 
-    return Completed(message=bearing_faults(finish, stop, AttemptLimits.of(execution.site), lambda text: None))
+    limits = AttemptLimits.of(execution.site)
+    return Completed(message=bearing_faults(finish, stop, limits, lambda text: None, execution.output))
 
 
 def _stopped(stop: StopRequest) -> str:

@@ -46,6 +46,7 @@ from flows.embedded.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.embedded.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from flows.log_tail import last_lines
 from kdgat.base import UserError, wait_until, write_json_atomically
+from kdgat.base.environment import PYTHON_OPTIONS
 from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
@@ -95,7 +96,7 @@ def up(log: Log) -> Installation:
         log(warning)
     if not here.auth:
         log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
-    look = f"{HOME_VARIABLE}={shlex.quote(str(here.home))} {shlex.quote(sys.executable)} -m flows.deployment check"
+    look = f"{HOME_VARIABLE}={shlex.quote(str(here.home))} {shlex.quote(sys.executable)} -P -m flows.deployment check"
     log(f"note: a server that is down tells nobody. Cron does, by this line in `crontab -e`: 0 8 * * * {look}")
     return here
 
@@ -313,13 +314,16 @@ def _refuse_changes(here: Installation) -> None:
 def _take_over(here: Installation) -> None:
     """Give this process the environment of all that it starts: the programs of this Python first, no proxy for here.
 
-    Prefect reads it when it is imported, and must not be before.
+    Prefect reads it when it is imported, and must not be before. What Prefect starts runs no modules of the folder
+    where it stands.
     """
-    for name in FOREIGN:
+    for name in (*FOREIGN, *PYTHON_OPTIONS):
         os.environ.pop(name, None)
     no_proxy = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST, "localhost")))
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
-    os.environ.update({**here.environment(), "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy})
+    os.environ.update(
+        {**here.environment(), "PATH": path, "PYTHONSAFEPATH": "1", "NO_PROXY": no_proxy, "no_proxy": no_proxy}
+    )
 
 
 def _prepare(here: Installation) -> None:

@@ -40,6 +40,7 @@ from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
 from kdgat.base import UserError, write_json_atomically
+from kdgat.can.nightly.new_recordings import holds_files
 from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.canbus.catalog import load_catalog
 
@@ -308,7 +309,7 @@ def missing_folder(parameters: Mapping[str, Any]) -> Path | None:
     entry = load_catalog(data.get("catalog")).get(dataset)
     folder = Path(data_root) / dataset if entry is None else entry.folder_in(data_root)
     inbox = parameters.get("inbox")
-    waits = inbox is not None and Path(inbox).is_dir() and any(path.is_file() for path in Path(inbox).rglob("*"))
+    waits = inbox is not None and holds_files(Path(inbox))
     return None if folder.is_dir() or waits else folder
 
 

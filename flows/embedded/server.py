@@ -19,9 +19,11 @@ from urllib.parse import urlsplit
 from flows.compatibility import OF_EVERY_SERVER, require_compatible
 from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
 from flows.embedded.database import EmbeddedDatabase
-from flows.embedded.loopback import LOOPBACK, LOOPBACK_6, answers, is_here, may_be_told, reserved_port
+from flows.embedded.loopback import answers, is_here, may_be_told, reserved_port
 from flows.log_tail import last_lines, trim
 from kdgat.base import UserError, wait_until
+from kdgat.base.environment import NO_PROXY_AT_ALL, OWN_HOSTS, of_children
+from kdgat.cluster.child import describe_limit
 
 API_URL_VARIABLE: Final = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
@@ -31,7 +33,6 @@ STOP_TIMEOUT_S: Final = 5.0
 DRAIN_TIMEOUT_S: Final = 20.0
 OF_PERSONS: Final = ("PREFECT_HOME", "PREFECT_LOGGING_")  # of Prefect's settings: where, and what it says
 NO_PROFILES: Final = os.devnull
-PROXY_EXCEPTIONS: Final = (LOOPBACK, LOOPBACK_6, "localhost")
 PRIVACY: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 
 logger = logging.getLogger(__name__)
@@ -94,8 +95,8 @@ def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
                     local.set_aside(said)
             if has_ended:
                 raise UserError(
-                    f"the embedded Prefect API ended with status {process.returncode}; its log {log} ends with: "
-                    f"{_last_line(log)}"
+                    f"the embedded Prefect API ended with status {process.returncode}"
+                    f"{describe_limit(-process.returncode)}; its log {log} ends with: {_last_line(log)}"
                 )
             yield url, auth_string
         finally:
@@ -107,7 +108,7 @@ def _start(
     local: EmbeddedDatabase, auth_string: str, log: Path, ports: contextlib.ExitStack
 ) -> "tuple[subprocess.Popen[bytes], str]":
     """Start a server over a database, and return it with the address at which it will be, reserved by `ports`."""
-    others = {name: value for name, value in os.environ.items() if not _is_foreign(name)}
+    others = {name: value for name, value in of_children(os.environ).items() if not _is_foreign(name)}
     serving = ports.enter_context(reserved_port())
     with serving, log.open("ab") as output:
         words = (os.getpid(), serving.fileno(), local.folder, local.kept, log)
@@ -158,14 +159,14 @@ def _direct_way(url: str) -> dict[str, str]:
 
     if not is_here(urlsplit(url).hostname):
         return {}
-    said = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    said, direct = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "", OWN_HOSTS
     try:
         httpx.Client(verify=False).close()
     except (ImportError, ValueError, httpx.InvalidURL) as error:
         names = ", ".join(sorted(name for name in os.environ if name.lower().endswith("_proxy")))
         logger.warning("%s: this command uses no proxy (%s)", names, error)
-        return {"no_proxy": "*", "NO_PROXY": "*"}
-    direct = ",".join(filter(None, (said, *PROXY_EXCEPTIONS)))
+        direct = NO_PROXY_AT_ALL
+    direct = ",".join(filter(None, (said, direct)))
     return {"no_proxy": direct, "NO_PROXY": direct}
 
 

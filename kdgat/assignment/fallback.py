@@ -10,7 +10,6 @@ numba keeps machine code in a cache, each kernel's in files that appear when the
 compiles may be killed at any moment, and several may run side by side; a lock keeps that to one.
 """
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from kdgat.assignment import constant_background, core, dense, small
 from kdgat.assignment.certificate import ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.result import Assignment, Counters
 from kdgat.base import UserError
+from kdgat.base.locks import try_lock
 
 MAX_ENTRIES = 1024 * 1024  # above, compiling is soon repaid
 SEED = "matching of scipy"
@@ -156,9 +156,7 @@ def main() -> None:
     directory = Path(KERNELS[0].stats.cache_path or ".")
     directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOCK).open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if try_lock(lock) is False:  # without locks two compile, and the later one's code stays
             return
         lock.truncate(0)
         lock.write(f"{os.getpid()}\n")

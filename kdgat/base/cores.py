@@ -5,9 +5,9 @@ from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.cgroups import groups_of
+
 WAIT_VARIABLE: Final = "OMP_WAIT_POLICY"
-CGROUPS: Final = Path("/sys/fs/cgroup")
-OWN_CGROUP: Final = Path("/proc/self/cgroup")
 CONTROLLER: Final = "cpu"
 
 
@@ -20,23 +20,8 @@ def num_usable_cores() -> int:
 def _quotas() -> Iterator[float]:
     """Yield infinity, and the processor time per time that each control group above this process allows."""
     yield float(1 << 30)
-    try:
-        lines = OWN_CGROUP.read_text().splitlines()
-    except OSError:  # not Linux, or hidden
-        return
-    for line in lines:
-        _, controllers, inside = [*line.split(":", 2), "", ""][:3]
-        if controllers and CONTROLLER not in controllers.split(","):
-            continue
-        mount = CGROUPS / controllers if controllers else CGROUPS
-        roots = [root for root in (mount, CGROUPS / CONTROLLER, CGROUPS / "unified") if root.is_dir()]
-        for root in roots:
-            # In a container the path may be that of the host, which is not there: then its own group is the root.
-            group = root / inside.lstrip("/")
-            for folder in (group, *group.parents):
-                yield from _quota(folder)
-                if folder == root:
-                    break
+    for folder in groups_of(CONTROLLER):
+        yield from _quota(folder)
 
 
 def _quota(folder: Path) -> Iterator[float]:

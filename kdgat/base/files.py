@@ -5,10 +5,13 @@ import hashlib
 import json
 import logging
 import os
+import secrets
+import shutil
 import socket
 import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kdgat.base.errors import UserError
@@ -36,7 +39,6 @@ def write_bytes_atomically(
     path = Path(path)
     with replacing(path) as temporary:
         # Nobody's file of this name, and no link: a folder that a group may write to could hold one.
-        temporary.unlink(missing_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         with os.fdopen(os.open(temporary, flags, mode), "wb") as file:
             file.write(data)
@@ -67,17 +69,35 @@ def replacing(path: Path) -> Iterator[Path]:
 def put_in_place(temporary: Path, path: Path) -> None:
     """Rename a file or folder that is there; if NFS does it twice, because an answer was lost, it is done.
 
-    The second time finds nothing under the old name (ENOENT). What was renamed keeps its number, and is known by it.
+    The second time finds nothing under the old name (ENOENT). What was renamed is known by its number, size and time.
 
     Raises:
         OSError: ESTALE where it is under neither name, which is no mistake of who wrote it.
     """
-    number = temporary.stat().st_ino
+    before = _identity(temporary)
     try:
         temporary.replace(path)
     except FileNotFoundError as error:
-        if not path.exists() or path.stat().st_ino != number:
+        if before is None or _identity(path) != before:
             raise OSError(errno.ESTALE, f"{temporary.name} is gone before it was renamed", str(path)) from error
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    """Return number, size and time of a file, None where it cannot be asked.
+
+    It is opened for that, as NFS then asks the server; by name alone a client may answer what was a minute ago.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        found = os.fstat(descriptor)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
@@ -93,18 +113,20 @@ def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
         _unwritten.discard(path)
 
 
-def append_snapshot(path: Path, lines: bytes) -> bool:
-    """Append lines to a file that nothing is resumed from; where it cannot be written, that is one warning and False.
+def append_lines(path: Path, lines: bytes) -> None:
+    """Append lines, durably; the first begins on a line of its own, also after one that was cut short."""
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 1, 0))
+        file.write(lines if file.read(1) in (b"", b"\n") else b"\n" + lines)
+        file.flush()
+        os.fsync(file.fileno())
 
-    The next line begins on a line of its own, also after one that was cut short.
-    """
+
+def append_snapshot(path: Path, lines: bytes) -> bool:
+    """Append lines to a file that nothing is resumed from; one warning and False where it cannot be written."""
     try:
-        with path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(size - 1, 0))
-            file.write(lines if file.read(1) in (b"", b"\n") else b"\n" + lines)
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(path, lines)
     except OSError as error:
         _warn_once(path, error)
         return False
@@ -152,8 +174,12 @@ def to_json(value: object) -> bytes:
 
 
 def temporary_path(path: Path) -> Path:
-    """Name the temporary file for `path`: hidden, in the same directory, one per process of any machine."""
-    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+    """Name a temporary file for `path`: hidden, in the same directory, another one with each call.
+
+    Host and process say who left it, and are no more: containers have the same ones, and threads write side by side.
+    """
+    owner = f"{socket.gethostname()}.{os.getpid()}"
+    return path.with_name(f".{path.name}.{owner}.{secrets.token_hex(8)}.tmp")
 
 
 def read_utf8(path: Path) -> str:
@@ -177,7 +203,45 @@ def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> No
     theirs = tuple(f".{path.name}." for path in others)
     for entry in directory.glob(".*.tmp"):
         if not entry.name.startswith(theirs):
-            entry.unlink(missing_ok=True)
+            remove_tree(entry)
+
+
+def remove_tree(path: Path) -> bool:
+    """Remove a file, or a folder with all that is in it; False, and one warning, if some of it stays.
+
+    NFS keeps a file that somebody has open under another name (`.nfs...`), and its folder with it (ENOTEMPTY, EBUSY).
+    """
+    errors: list[BaseException] = []
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, onerror=lambda _function, _name, info: errors.append(info[1]))
+    else:
+        try:
+            path.unlink()
+        except OSError as error:
+            errors.append(error)
+    stays = bool(errors) and os.path.lexists(path)
+    if stays:
+        logger.warning("%s stays until it can be removed: %s", path, errors[0])
+    return not stays
+
+
+def is_gone(path: Path) -> bool:
+    """Tell whether a file is known to be gone: its folder can be listed, and has no such name."""
+    try:
+        return all(entry.name != path.name for entry in path.parent.iterdir())
+    except OSError:  # not mounted, stale, not ours to read
+        return False
+
+
+def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
+    """List what a folder holds, by name; nothing where there is no folder.
+
+    OSError where nobody can say it now: `Path.glob` takes such a folder for an empty one.
+    """
+    try:
+        return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
+    except FileNotFoundError:
+        return []
 
 
 def sync_to_disk(path: Path) -> None:

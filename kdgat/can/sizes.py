@@ -111,7 +111,8 @@ def data_sizes(config: CanConfig) -> list[tuple[DataSize, CanConfig]]:
     entries = load_catalog(data.catalog)
     names = [name for name, entry in entries.items() if entry.windows is not None]
     root = Path(data.data_root)
-    folders = sorted(folder for folder in root.iterdir() if folder.is_dir()) if root.is_dir() else []
+    visible = (entry for entry in root.iterdir() if not entry.name.startswith(".")) if root.is_dir() else ()
+    folders = sorted(entry for entry in visible if entry.is_dir())
     known = {entry.folder_in(root): name for name, entry in entries.items()}
     names += [known.get(folder, folder.name) for folder in folders if _holds_recordings(folder)]
     configs = [_for_dataset(config, name) for name in dict.fromkeys([*names, data.dataset])]

@@ -58,6 +58,8 @@ class ReadingRequest:
                 return ""
             messages = read_recording(path, scenario=self.scenario, limits=limits)
         except RecordingError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno:
+                raise error.__cause__ from None  # a later night may read it: nothing to be noted of the file
             return error.problem
         except DatasetError as error:
             return str(error)

@@ -5,17 +5,14 @@ import json
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import sys
-import tempfile
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Final
 from urllib.parse import urlsplit
 
 import typer
@@ -23,28 +20,17 @@ import typer
 from kdgat.cli.extras import declared_extras
 from kdgat.cli.options import SiteName
 from kdgat.cluster import LOCAL
+from kdgat.cluster.filesystem import Check, State, check_filesystem
 from kdgat.stage import package_version
 
 app = typer.Typer()
 
-State = Literal["good", "missing", "wrong"]
-NUM_WRITES: Final = 16  # how often a small file is replaced to learn how long that takes
-SLOW_WRITE_S: Final = 0.5  # a checkpoint replaces three files, and lists are replaced at every change of state
-LITTLE_SPACE_BYTES: Final = 1 << 30
 COMMAND_TIMEOUT_S: Final = 30.0
 SERVER_TIMEOUT_S: Final = 5.0
 ALL_WELL: Final = "Nothing is wrong."
 MISSING: Final = " What is missing is needed only for what stands beside it; the rest works without."
-LABELS: Final = {"good": "ok", "missing": "missing", "wrong": "WRONG"}
-
-
-class Check(NamedTuple):
-    """One line of the answer: `missing` is what only some commands need, `wrong` is what makes runs fail."""
-
-    name: str
-    state: State
-    found: str
-    fix: str = ""
+WARNED: Final = " With a warning, runs work as it says beside it."
+LABELS: Final = {"good": "ok", "missing": "missing", "warning": "warning", "wrong": "WRONG"}
 
 
 @app.command()
@@ -52,28 +38,44 @@ def doctor(
     site: SiteName = "local",
     out: Annotated[Path, typer.Option("--out", help="Folder that is to hold runs: its filesystem is tried.")] = Path(),
     image: Annotated[Path | None, typer.Option("--image", help="Compare this image too (default: the site's).")] = None,
+    wait_minutes: Annotated[
+        float,
+        typer.Option("--wait", metavar="MINUTES", min=0, help="How long the job of --site may be queued; 0: none."),
+    ] = 10.0,
     is_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
-    """Check Python, packages, GPU, Slurm, Apptainer, Prefect and filesystem; exit status 1 if something is wrong."""
-    checks = list(examine(site, out, image))
-    if is_json:
-        typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
-    else:
-        _print(checks)
+    """Check Python, packages, GPU, Slurm, Apptainer, Prefect and filesystem; exit status 1 if something is wrong.
+
+    With the --site of a cluster, a small job tries one of its nodes: filesystem, packages, locks, clocks, connection.
+    """
+    checks: list[Check] = []
+    try:
+        for check in examine(site, out, image, wait_minutes):
+            checks.append(check)
+    except KeyboardInterrupt:
+        checks.append(Check("nodes", "missing", "not tried: stopped"))
+        raise
+    finally:
+        if is_json:
+            typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
+        else:
+            _print(checks)
     if any(check.state == "wrong" for check in checks):
         raise typer.Exit(1)
 
 
-def examine(site: str, out: Path, image: Path | None = None) -> Iterator[Check]:
+def examine(site: str, out: Path, image: Path | None = None, wait_minutes: float = 0.0) -> Iterator[Check]:
     """Yield all checks, quick ones first; none of them changes anything but files of its own below `out`."""
     yield check_python()
     yield from check_packages()
     yield from check_gpu()
-    yield from check_site(site)
-    yield check_scheduler(site)
+    of_site = [*check_site(site), check_scheduler(site)]
+    yield from of_site
     yield from check_apptainer(site, image)
     yield check_server()
     yield from check_filesystem(out)
+    if site != LOCAL:
+        yield from check_nodes(site, out, wait_minutes, any(check.state == "wrong" for check in of_site))
 
 
 def check_python() -> Check:
@@ -232,63 +234,28 @@ def check_server() -> Check:
     return Check("Prefect server", "good", f"{url}, Prefect {theirs}")
 
 
-def check_filesystem(out: Path) -> Iterator[Check]:
-    """Try space, locks and the speed of safe writes where runs are to be kept."""
-    from kdgat.base import write_bytes_atomically
+def check_nodes(site: str, out: Path, wait_minutes: float, is_unusable: bool) -> Iterator[Check]:
+    """Try a node of the site by a job, which may wait in the queue for so long."""
+    from kdgat.cli.options import require_job_library
+    from kdgat.cluster import load_site
 
-    name = f"filesystem of {out.absolute()}"
-    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
-    try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".kdgat-doctor-") as made:
-            seconds = [
-                _seconds_of(lambda: write_bytes_atomically(Path(made, "file"), b"x" * 4096)) for _ in range(NUM_WRITES)
-            ]
-            locks = _have_locks(Path(made, "lock"))
-    except OSError as error:
-        yield Check(name, "wrong", f"{folder} cannot be written to: {error.strerror}", "choose another folder by --out")
+    if is_unusable or wait_minutes == 0:
+        fix = "correct what is wrong with the site first" if is_unusable else "--wait 10 lets one wait for ten minutes"
+        yield Check("nodes", "missing", "not tried: no job was submitted", fix)
         return
-    free = shutil.disk_usage(folder).free
-    median = statistics.median(seconds)
-    text = f"{free / 1e9:.0f} GB free, {median * 1e3:.1f} ms for a safe write"
-    if free < LITTLE_SPACE_BYTES:
-        yield Check(name, "wrong", f"{free / 1e6:.0f} MB free", "make room, or choose another folder by --out")
-    elif median > SLOW_WRITE_S:
-        yield Check(name, "wrong", text, "keep runs on a faster filesystem (scratch), or save less often")
-    else:
-        yield Check(name, "good", text)
-    if locks:
-        yield Check("locks", "good", "one writer per run is held by a lock")
-    else:
-        fix = "a token guards runs; on Lustre, mount with -o flock to be told at once that a run is in use"
-        yield Check("locks", "missing", "the filesystem has none", fix)
+    found = load_site(site)
+    if found.scheduler == LOCAL:
+        return
+    require_job_library()
+    from flows.site_probe import try_nodes
 
-
-def _have_locks(path: Path) -> bool:
-    """Return whether two processes, or two open files, exclude each other."""
-    import fcntl
-
-    with path.open("a") as first, path.open("a") as second:
-        try:
-            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return True
-    return False
-
-
-def _seconds_of(work: Callable[[], None]) -> float:
-    begin = time.perf_counter()
-    work()
-    return time.perf_counter() - begin
+    yield from try_nodes(found, out, 60.0 * wait_minutes, lambda text: typer.echo(text, err=True))
 
 
 def _ask(*command: str) -> str:
     """Return the first line of what a program prints; its own words where it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+        done = subprocess.run(command, capture_output=True, errors="replace", timeout=COMMAND_TIMEOUT_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     lines = (done.stdout or done.stderr).strip().splitlines()
@@ -308,5 +275,6 @@ def _print(checks: list[Check]) -> None:
         table.add_row(escape(check.name), LABELS[check.state], text)
     console = output_console()
     console.print(table)
-    wrong, missing = (sum(check.state == state for check in checks) for state in ("wrong", "missing"))
-    console.print(f"{wrong} wrong" if wrong else ALL_WELL + (MISSING if missing else ""))
+    states = [check.state for check in checks]
+    wrong, others = states.count("wrong"), WARNED * ("warning" in states) + MISSING * ("missing" in states)
+    console.print(f"{wrong} wrong" if wrong else ALL_WELL + others)

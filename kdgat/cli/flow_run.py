@@ -46,8 +46,9 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     from kdgat.cluster.site import require_usable
     from kdgat.run import OutputDirectory, RunError
 
-    check_folder(out, "--out")
     output = OutputDirectory(out.absolute())
+    output.require_allowed()
+    check_folder(out, "--out")
     try:
         output.require_free()
     except RunError as error:
@@ -177,7 +178,11 @@ def print_attempts(output: "OutputDirectory", started: float) -> None:
     from kdgat.cli.tables import attempts_table, error_console
     from kdgat.run.attempts import attempt_rows, repeated_rows
 
-    rows = repeated_rows(attempt_rows(output, started))
+    try:
+        rows = repeated_rows(attempt_rows(output, started))
+    except (OSError, ValueError) as error:  # of what the files say, for whoever looks
+        print(f"no table of attempts: {error}", file=sys.stderr)
+        return
     if rows:
         console = error_console()
         console.print()

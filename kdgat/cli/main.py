@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from kdgat.base import UserError
 from kdgat.base.cores import wait_without_spinning
+from kdgat.base.environment import PYTHON_OPTIONS, of_children
 from kdgat.base.place import describe_os_error
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage import garbage_kept
@@ -118,9 +119,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
     if arguments is None:
+        if any(map(os.environ.get, PYTHON_OPTIONS)):  # in force in this Python, which begins again without
+            os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], of_children(os.environ))
         # For what libraries start: modules of the folder where one stands are not theirs.
         os.environ["PYTHONSAFEPATH"] = "1"
-        os.environ.pop("PYTHONINSPECT", None)  # ends every child with status 0
     wait_without_spinning()
     keep_garbage_at_exit()
     if sys.stdout is None:  # closed by whoever started this, which is no reason to fail
@@ -231,8 +233,10 @@ def _describe_settings(error: BaseException) -> str | None:
 
 def _describe_missing(module: str) -> str | None:
     """Say which extra brings a module that could not be imported; None if the module is a fault of kdgat's own."""
-    from kdgat.cli.extras import describe_missing
-
+    try:
+        from kdgat.cli.extras import describe_missing
+    except ModuleNotFoundError:  # not even what reads the list of what kdgat asks for
+        return f"{module.partition('.')[0]} is not installed, and kdgat needs it: pip install kdgat"
     return describe_missing(module)
 
 

@@ -55,7 +55,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
         _print_tables([Table.of(header, rows, caption, text_columns=tuple(range(8)), is_whole=True)])
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
-    for text in unreadable:
+    for text in [*unreadable, *_unwatched(found)]:
         typer.echo(text, err=True)
 
 
@@ -69,6 +69,8 @@ def show(
     from kdgat.run import Table
 
     found = read_summary(run)
+    for text in _unwatched([found]):
+        typer.echo(text, err=True)
     if as_json:
         _print_json(_as_json(found))
         return
@@ -256,6 +258,20 @@ def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]
         if family in (None, run.index.family):
             found.append(run)
     return found, unreadable
+
+
+def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
+    """Say in a line each which runs jobs were to watch, that are not done and that none watches any more."""
+    from flows.watcher import SCRIPT, describe_unwatched
+    from kdgat.cluster import Slurm
+    from kdgat.family.summary import FINISHED
+    from kdgat.run import OutputDirectory
+
+    outputs = [(run, OutputDirectory(run.path.absolute())) for run in runs if run.state != FINISHED]
+    detached = [(run, output) for run, output in outputs if (output.slurm_path / SCRIPT).is_file()]
+    queue = Slurm().queue() if detached else None  # asked once for all
+    said = [(run, describe_unwatched(output, queue)) for run, output in detached]
+    return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
 
 
 def _preset_of(run: RunSummary) -> dict[str, str]:

@@ -39,7 +39,7 @@ def calibrate(
         raise UserError(
             f"{spec.stage} trains several times, of which some seconds show the first alone: estimate it from attempts"
         )
-    with tempfile.TemporaryDirectory(prefix="kdgat-calibration-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kdgat-calibration-", ignore_cleanup_errors=True) as folder:
         directory = RunDirectory(Path(folder) / "stage").create(spec)
         stop = _StopAfter(directory, seconds)
         given = {GPUS_VARIABLE: str(asked.gpus)} if asked.gpus else {}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import wait_until
+from kdgat.base.environment import of_children
 from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused, RunDirectory
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED
@@ -166,7 +167,7 @@ def _start(directory: RunDirectory, environment: Mapping[str, str]) -> "subproce
         errors="replace",
         # The terminal's Ctrl-C must not reach the child: who runs it forwards it once, as SIGTERM.
         start_new_session=True,
-        env={**os.environ, **environment, PARENT_PROCESS_VARIABLE: str(os.getpid())},
+        env={**of_children(os.environ), **environment, PARENT_PROCESS_VARIABLE: str(os.getpid())},
     )
 
 

@@ -4,16 +4,17 @@ What the next attempt needs to know of the earlier ones is read from here, also 
 more memory yesterday needs it today.
 """
 
-import json
 import logging
 import time
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict
 
 from kdgat.base.files import append_snapshot
 from kdgat.base.kept import read_kept
+from kdgat.base.lines import whole_objects
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, Because, EndKind
 from kdgat.cluster.resources import Resources
@@ -163,17 +164,15 @@ class AttemptLedger:
             self._experience.change(record.resources, record.next_resources, undone=record.end in NEVER)
 
     def _read(self) -> list[AttemptRecord]:
-        """Read the last line of each attempt; a line that a power cut or a full disk cut short is none."""
+        """Read the last record of each attempt; one that a power cut or a full disk cut short is none."""
         try:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
             return []
         records: dict[int, AttemptRecord] = {}
-        for line in lines:
-            if not _is_whole(line):
-                continue
+        for found in chain.from_iterable(whole_objects(line, "number") for line in lines):
             advice = "remove it: only the history of attempts is lost"
-            record = read_kept(AttemptRecord, line, self.path, advice, RunDirectoryError)
+            record = read_kept(AttemptRecord, found, self.path, advice, RunDirectoryError)
             records[record.number] = record
         return list(records.values())
 
@@ -182,14 +181,6 @@ class AttemptLedger:
         lines = "".join(one.model_dump_json() + "\n" for one in self._unwritten.values())
         if append_snapshot(self.path, lines.encode()):
             self._unwritten.clear()
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except ValueError:
-        return False
-    return True
 
 
 def finished_outcome(directory: RunDirectory) -> Finished | None:

@@ -16,24 +16,26 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, TypeGuard, TypeVar
 
 from kdgat.base import wait_until
 from kdgat.cluster.attendance import Attendance
 from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child, say
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
-from kdgat.stage import RunDirectory
+from kdgat.stage import Failed, FailureKind, Outcome, RunDirectory
 from kdgat.stage.errors import RunDirectoryMissingError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
+PAUSES_S: Final = (2.0, 10.0, 30.0)  # before the same job tries again: another one may wait for days in the queue
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
 JOB_VARIABLE: Final = "SLURM_JOB_ID"
+Answer = TypeVar("Answer")
 
 
 def main() -> None:
@@ -51,13 +53,13 @@ def main() -> None:
     threading.Thread(target=_live, args=(files, options.alive_interval_s, over), daemon=True).start()
     attendance = Attendance(options.connection, job_id, options, stop)
     attendance.start()
-    if not directory.path.is_dir():
+    if not _patiently(directory.path.is_dir, stop):
         raise RunDirectoryMissingError(f"{directory.path} is not there: its filesystem is not mounted on this node")
     environment = dict(word.partition("=")[::2] for word in options.environment)
     report = run_attempt(directory, environment, options.stall_timeout_s, options.epilogue, stop)
     over.set()
     try:
-        files.write_report(report)
+        _patiently(lambda: files.write_report(report), stop)
     finally:
         attendance.end(report.model_dump_json())
 
@@ -69,16 +71,28 @@ def run_attempt(
     epilogue: Sequence[str],
     stop: StopRequest,
 ) -> NodeReport:
-    """Run one attempt at the stage of a directory, then the site's epilogue, and report how the attempt ended."""
-    before, oom_kills = checkpoint_marker(directory), num_oom_kills()
-    end = run_child(
-        directory,
-        stop=stop,
-        environment=environment,
-        on_line=say,
-        stall_timeout_s=stall_timeout_s,
-    )
-    report = _report(directory, end, before, oom_kills, stop)
+    """Run one attempt at the stage of a directory, then the site's epilogue, and report how the attempt ended.
+
+    What node or filesystem refuse is tried again here, after pauses; the count of them starts anew with each progress.
+    """
+    before, oom_kills = _patiently(lambda: checkpoint_marker(directory), stop), num_oom_kills()
+    marker, pauses = before, list(PAUSES_S)
+    while True:
+        end = run_child(
+            directory,
+            stop=stop,
+            environment=environment,
+            on_line=say,
+            stall_timeout_s=stall_timeout_s,
+        )
+        earlier, marker = marker, _patiently(lambda: checkpoint_marker(directory), stop)
+        pauses = pauses if marker == earlier else list(PAUSES_S)
+        if stop.is_set() or end.stalled or not _is_of_surroundings(end.outcome) or not pauses:
+            break
+        say(f"{end.outcome.evidence}: the same job tries again in {pauses[0]:g} s")
+        if stop.wait(pauses.pop(0)):
+            break
+    report = _report(directory, end, marker != before, oom_kills, stop)
     _run_epilogue(epilogue, stop)
     return report
 
@@ -100,7 +114,8 @@ def parse_options(words: Sequence[str]) -> argparse.Namespace:
     return options
 
 
-def _node() -> str:
+def node_name() -> str:
+    """Return what Slurm calls the node of this job."""
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
 
 
@@ -109,24 +124,41 @@ def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
     has_begun = False
     while True:
         with contextlib.suppress(OSError):  # a full disk says it where the stage writes what matters
-            files.touch() if has_begun else files.begin(_node())
+            files.touch() if has_begun else files.begin(node_name())
             has_begun = True
         if over.wait(interval_s):
             return
 
 
+def _is_of_surroundings(outcome: Outcome | None) -> TypeGuard[Failed]:
+    return isinstance(outcome, Failed) and outcome.kind is FailureKind.ENVIRONMENT
+
+
+def _patiently(call: Callable[[], Answer], stop: StopRequest) -> Answer:
+    """Call what the filesystem answers, again after pauses where it refuses."""
+    for pause_s in PAUSES_S:
+        try:
+            return call()
+        except OSError as error:
+            if not is_environment_fault(error):
+                raise
+            say(f"{error}: again in {pause_s:g} s")
+            stop.wait(pause_s)
+    return call()
+
+
 def _report(
-    directory: RunDirectory, end: ChildEnd, before: tuple[tuple[str, int], ...], oom_kills: int, stop: StopRequest
+    directory: RunDirectory, end: ChildEnd, made_progress: bool, oom_kills: int, stop: StopRequest
 ) -> NodeReport:
     if end.status == -signal.SIGKILL and num_oom_kills() == oom_kills:
         time.sleep(OOM_NOTICE_S)
     return NodeReport(
         status=end.status,
         outcome=end.outcome,
-        node=_node(),
+        node=node_name(),
         stop_reason=stop.reason,
-        checkpoint=directory.newest_checkpoint(),
-        made_progress=checkpoint_marker(directory) != before,
+        checkpoint=_patiently(directory.newest_checkpoint, stop),
+        made_progress=made_progress,
         peak_memory_mib=end.peak_memory_mib,
         was_oom_killed=num_oom_kills() > oom_kills,
         stalled=end.stalled,

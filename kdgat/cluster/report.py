@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base import write_bytes_atomically
+from kdgat.base import list_folder, write_bytes_atomically
 from kdgat.base.configuration import KEPT
 from kdgat.base.kept import refuse_newer
 from kdgat.stage import Outcome, RunDirectory, RunDirectoryError
@@ -112,7 +112,7 @@ def jobs_with_files(directory: RunDirectory) -> list[str]:
     found = {
         path.name.partition("-")[2].partition(".")[0]: path.stat().st_mtime
         for pattern in (ALIVE, REPORT)
-        for path in directory.path.glob(pattern.format("*"))
+        for path in list_folder(directory.path, pattern.format("*"))
     }
     return sorted(found, key=lambda job_id: found[job_id])
 
@@ -120,5 +120,5 @@ def jobs_with_files(directory: RunDirectory) -> list[str]:
 def remove_job_files(directory: RunDirectory) -> None:
     """Remove what earlier jobs left; only where none of them is watched any more."""
     for pattern in (ALIVE, REPORT):
-        for path in directory.path.glob(pattern.format("*")):
+        for path in list_folder(directory.path, pattern.format("*")):
             path.unlink(missing_ok=True)

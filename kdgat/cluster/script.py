@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import UserError
+from kdgat.base.environment import PYTHON_OPTIONS
 from kdgat.cluster.attendance import CONNECTION_FILE, NO_DASHBOARD
 from kdgat.cluster.container import (
     clearing_lines,
@@ -36,6 +37,7 @@ POOL_DEATH_TIMEOUT_S: Final = 30  # a worker of a pool that finds no scheduler e
 POOL_FAILURES: Final = 2  # workers that a part may lose; what waits at a worker that dies counts as well
 WATCHER_LOG: Final = "watcher"
 WATCHER_NOTICE_S: Final = 120  # from the signal to the end of the job: leaving takes seconds
+WATCHER_PATIENCE_S: Final = 86_400  # with a node that has not the files of the run
 # sbatch hands on its whole environment, which Slurm may write down: what opens servers and databases has no use there.
 SECRETS: Final = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
@@ -46,7 +48,11 @@ _MODULE_SYSTEMS: Final = (
     *("$MODULESHOME/init/bash", "$LMOD_PKG/init/bash", "/etc/profile.d/modules.sh", "/etc/profile.d/lmod.sh"),
     *("/etc/profile.d/z00_lmod.sh", "/usr/share/modules/init/bash", "/usr/share/lmod/lmod/init/bash"),
 )
-_OF_MODULES: Final = re.compile(r"\s*(?:module|ml)\s[^|&;(){}\n]*")  # a line of a prologue
+# A command of the prologue that fails ends the job; one within a file that it reads, or a condition, does not.
+_ON_FAILURE: Final = (
+    """trap '[ "${#BASH_SOURCE[@]}" -gt 1 ] || { echo "prologue: \\`$(sed -n "${LINENO}p" "$0")\\` failed on" """
+    """"$(uname -n); correct it, or let the line end with || true where that is no harm" >&2; exit 1; }' ERR"""
+)
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
@@ -185,7 +191,9 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
     """Return the script of the job that watches the run in `out` by a command, in the environment that submits it.
 
     Slurm sends the first signal to the script's process some time before the end of the job, so that it can leave. The
-    log directory takes what the job prints, on a filesystem that all nodes share; the command runs in `folder`.
+    log directory takes what the job prints, on a filesystem that all nodes share; the command runs in `folder`. A node
+    that has not got them yet, or not Python, is borne with: Slurm itself would end the job for an output that it cannot
+    open, and run it elsewhere for want of the folder.
 
     Raises:
         UserError: if the name of the log directory cannot stand in a job's script.
@@ -194,11 +202,10 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
     resources = watcher_resources(site)
     notice_s = min(WATCHER_NOTICE_S, resources.walltime_s // 3)
     options = {"account": site.account, "partition": site.partition}
-    log = log_directory / f"{WATCHER_LOG}-%j.out"
     directives = [
         f"--job-name={watcher_name(out)}",
-        f"--chdir={shlex.quote(str(folder))}",
-        f"--output={log}",
+        "--chdir=/",
+        "--output=/dev/null",
         f"--time={format_walltime(resources.walltime_s)}",
         f"--mem={resources.memory_mib}M",
         f"--ntasks=1 --cpus-per-task={resources.cores}",
@@ -212,7 +219,18 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
             "#!/usr/bin/env bash",
             *(f"#SBATCH {directive}" for directive in directives),
             f"umask {site.umask:04o}",
-            f"unset {' '.join(SECRETS)}",
+            f"unset {' '.join((*PYTHON_OPTIONS, *SECRETS))}",
+            f"log={log_directory / WATCHER_LOG}-$SLURM_JOB_ID.out",
+            "SECONDS=0 pause=1",
+            # Whoever stops the run: that can be noted nowhere, and the next one would begin.
+            f"trap {shlex.quote(f'exec scancel --name={shlex.quote(watcher_name(out))}')} INT",
+            f"until cd {shlex.quote(str(folder))} && [ -x {shlex.quote(sys.executable)} ] && : >>$log; do",
+            f"    [ $SECONDS -lt {WATCHER_PATIENCE_S} ] || exit 1",
+            "    sleep $pause",
+            "    pause=$((pause < 60 ? 2 * pause : pause))",
+            "done",
+            "exec >>$log 2>&1",
+            '[ $pause = 1 ] || echo "this node had not the files of the run for $SECONDS s"',
             f"exec {shlex.join(command)}",
             "",
         ]
@@ -251,7 +269,7 @@ def _job_arguments(
         "log_directory": str(log_directory),
         "job_script_prologue": [
             f"umask {site.umask:04o}",
-            "unset PGPASSWORD ${!PREFECT_*} ${!DASK_*}",
+            f"unset {' '.join(PYTHON_OPTIONS)} PGPASSWORD ${{!PREFECT_*}} ${{!DASK_*}}",
             *clearing_lines(site),
             *_scratch(site),
             *_modules(site),
@@ -324,12 +342,7 @@ def _scratch(site: Site) -> list[str]:
 
 def _modules(site: Site) -> list[str]:
     """Load modules before the prologue, or after it where it is what defines `module`; a failure ends the job."""
-    prologue = [
-        f"{line} || {ending(f'prologue: `{line.strip()}` failed', 'see the lines above, and correct it')}"
-        if _OF_MODULES.fullmatch(line)
-        else line
-        for line in site.prologue
-    ]
+    prologue = [_ON_FAILURE, *site.prologue, "trap - ERR"] if site.prologue else []
     if not site.modules:
         return prologue
     systems = " ".join(f'"{path}"' for path in _MODULE_SYSTEMS)

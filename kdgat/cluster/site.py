@@ -284,10 +284,10 @@ def read_site(path: Path) -> Site:
         site = validate_config(Site, {"name": path.stem, **content})
     except ConfigurationError as error:
         raise SiteError(f"{path}: {error}") from error
-    return charged_to(_with_personal_words(site), os.environ.get(ACCOUNT_VARIABLE))
+    return charged_to(with_personal_words(site), os.environ.get(ACCOUNT_VARIABLE))
 
 
-def _with_personal_words(site: Site) -> Site:
+def with_personal_words(site: Site) -> Site:
     """Take over from the environment what is meant for jobs of any kind, and the site's file leaves open."""
     if site.scheduler == LOCAL:
         return site

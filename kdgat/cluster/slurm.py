@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base import UserError
+from kdgat.base.environment import of_children
 from kdgat.cluster.clock import MOST_SAID, Clock
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob, Scheduler, jobs_named
@@ -102,6 +103,10 @@ class Slurm:
         if done.returncode != 0 and not is_submitted(done.stdout):
             raise SubmissionError(f"sbatch: {refusal(done.stderr)[1]}")
         return job_number(done.stdout)
+
+    def put_off(self, job_id: str, until: str) -> bool:
+        """Let a job that waits begin at a time of Slurm's words, at the earliest; return whether Slurm took it."""
+        return _told("scontrol", "update", f"JobId={job_id}", f"StartTime={until}")
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
@@ -200,7 +205,7 @@ def command_environment() -> dict[str, str]:
     """Return the environment of Slurm's commands, and with it that of jobs: without others' options, and secrets."""
     return {
         name: value
-        for name, value in os.environ.items()
+        for name, value in of_children(os.environ).items()
         if name in _WAYS_IN or not (OPTION_VARIABLES.match(name) or _SECRET.fullmatch(name) or name == "PYTHONSAFEPATH")
     }
 
@@ -225,14 +230,18 @@ def _say_once(command: str, error: object) -> None:
 
 
 def _scancel(*arguments: str) -> bool:
-    """Run `scancel`; a controller that does not answer must not end whoever watches a job."""
+    return _told("scancel", *arguments)
+
+
+def _told(*command: str) -> bool:
+    """Run a command that changes jobs; a controller that does not answer must not end whoever watches one."""
     try:
-        done = _run("scancel", *arguments)
+        done = _run(*command)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        logger.warning("scancel %s: %s", " ".join(arguments), error)
+        logger.warning("%s: %s", " ".join(command), error)
         return False
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        logger.warning("scancel %s: %s", " ".join(arguments), done.stderr.strip())
+        logger.warning("%s: %s", " ".join(command), done.stderr.strip())
         return False
     return True
 

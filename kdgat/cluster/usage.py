@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -21,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
 from kdgat.base.kept import read_kept
+from kdgat.base.lines import whole_objects
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
@@ -223,9 +225,10 @@ def read_usages(folder: Path) -> list[Usage]:
     """Read the lines of all runs, oldest first, without those that were cut short or are of another version."""
     found = []
     for path in sorted(folder.glob(PATTERN)):
-        for line in path.read_bytes().splitlines():
+        lines = path.read_bytes().splitlines()
+        for one in chain.from_iterable(whole_objects(line, "v") for line in lines):
             with suppress(UserError):
-                found.append(read_kept(Usage, line, path, "it is left out", key="v"))
+                found.append(read_kept(Usage, one, path, "it is left out", key="v"))
     return sorted(found, key=lambda usage: usage.time)
 
 

@@ -147,7 +147,9 @@ def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
     arguments = [str(find_apptainer()), "exec", *alone, str(image), python, "-I", "-c", source]
     try:
         environment = without_personal_settings(command_environment())
-        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+        done = subprocess.run(
+            arguments, env=environment, capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ImageError(f"image {image} cannot be looked into: {error}") from error
     lines = done.stdout.splitlines()

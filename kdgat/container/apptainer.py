@@ -22,6 +22,10 @@ from kdgat.container.layout import INSTALLED
 
 PROGRAM_VARIABLE: Final = "KDGAT_APPTAINER"
 INSTALLER: Final = "containers/install-apptainer.sh"
+_INSTEAD: Final = (
+    "; SingularityCE, which is here, cannot take its place: install-unprivileged.sh of Apptainer needs no rights, into "
+    f"a folder that nodes see; then export {PROGRAM_VARIABLE}=FOLDER/bin/apptainer"
+)
 # As root Apptainer asks for every capability, and starts nothing where one is missing; with this it asks for none.
 WITHOUT_PRIVILEGES: Final = {"APPTAINER_NO_PRIVS": "1"}
 # mksquashfs and fakeroot of some distributions lie where only root's PATH leads.
@@ -66,7 +70,7 @@ def find_apptainer() -> Path:
     raise ImageError(
         "apptainer is neither in PATH nor installed by kdgat: on Debian run, as root, "
         f"bash {INSTALLER}; on a cluster load its module (module load apptainer)"
-        + ("; SingularityCE, which is here, has not been tried" if shutil.which("singularity") else "")
+        + (_INSTEAD if shutil.which("singularity") else "")
     )
 
 
@@ -169,7 +173,7 @@ def _spython() -> Iterator[Any]:
     from spython.main import get_client
 
     environment, before = command_environment(), dict(os.environ)
-    with tempfile.TemporaryDirectory(prefix="kdgat-spython-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kdgat-spython-", ignore_cleanup_errors=True) as folder:
         Path(folder, "singularity").symlink_to(find_apptainer())
         os.environ.update(environment, PATH=os.pathsep.join([folder, environment["PATH"]]))
         try:

@@ -62,7 +62,7 @@ def resolve_lock(
     Raises:
         ImageError: with the resolver's own words.
     """
-    with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kdgat-lock-", ignore_cleanup_errors=True) as folder:
         wanted, constraints, output = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "output.lock"))
         wanted.write_text("\n".join(list_requirements(checkout.project, variant)) + "\n")
         constrained = list_constraints(checkout.constraints_path.read_text(), variant)
@@ -96,7 +96,7 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
     if not path.exists():
         raise ImageError(f"{path} is missing: kdgat image lock {variant.name}")
     locked = path.read_text()
-    with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kdgat-lock-", ignore_cleanup_errors=True) as folder:
         arguments = ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder]
         _uv(arguments, variant, sources, f"{path.name} cannot be installed as it is")
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
@@ -137,7 +137,9 @@ def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, fai
         "--only-binary", ":all:", "--quiet", *chosen.uv_options(),
     ]  # fmt: skip
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)
+        answer = subprocess.run(
+            command, capture_output=True, errors="replace", env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S
+        )
     except subprocess.TimeoutExpired as error:
         raise ImageError(
             f"{failure}: the resolver took longer than {RESOLVE_TIMEOUT_S} s; is the index reachable?"

@@ -47,7 +47,7 @@ def run_streaming(
         # A session of its own: Ctrl-C comes to us alone, and we end it as a whole.
         subprocess.Popen(
             list(arguments), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
-            env=dict(environment), start_new_session=True, text=True, errors="replace", **identity,  # type: ignore[call-overload]
+            env=dict(environment), start_new_session=True, errors="replace", **identity,  # type: ignore[call-overload]
         ) as process,
     ):  # fmt: skip
         try:

@@ -4,13 +4,13 @@ The resolver of locks does not read pip's configuration, and is given it.
 """
 
 import ast
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ from typing import Final
 from packaging.utils import canonicalize_name
 
 from kdgat.base import sha256_of_file
+from kdgat.base.locks import try_lock
 from kdgat.container import ImageError
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout
 from kdgat.container.contents import read_hashes, read_pins
@@ -33,6 +34,7 @@ _SECTIONS: Final = ("global", "download", ":env:")
 _EXTRA: Final = ("extra-index-url", "find-links")
 _TRUE: Final = ("y", "yes", "t", "true", "on", "1")  # as pip reads them
 _LOCK_FILE: Final = ".lock"
+_LOCK_AGAIN_S: Final = 0.5
 # pip is told each older platform by name; it derives only some of them itself.
 _PLATFORMS: Final = (
     *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 16, -1)),
@@ -95,7 +97,11 @@ class PackageSources:
 def read_pip_sources() -> PackageSources:
     """Ask pip for its configuration: files of the machine, the user and the environment, and PIP_ variables."""
     answer = subprocess.run(
-        [sys.executable, "-m", "pip", "--no-input", "config", "list"], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "pip", "--no-input", "config", "list"],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=60,
     )
     if answer.returncode:
         raise ImageError(f"pip config list failed: {answer.stderr.strip()[-300:]}; mend pip's configuration")
@@ -162,7 +168,7 @@ def _remove_others(folder: Path, lock: str) -> list[str]:
 
 def build_own_wheel(checkout: Checkout, folder: Path, sources: PackageSources, log: Path) -> Path:
     """Build kdgat's own wheel from the checkout as it is now, into `folder`, and return its path."""
-    with tempfile.TemporaryDirectory(prefix="kdgat-wheel-") as copy:
+    with tempfile.TemporaryDirectory(prefix="kdgat-wheel-", ignore_cleanup_errors=True) as copy:
         for name in WHEEL_SOURCES:
             source, target = checkout.root / name, Path(copy, name)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -194,9 +200,11 @@ def _pip(arguments: list[str], environment: Mapping[str, str], log: Path, on_lin
 def _alone(path: Path, on_line: Callable[[str], None]) -> Iterator[None]:
     """Wait until no other build downloads into the same folder."""
     with path.open("a") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        is_locked = try_lock(file)
+        if is_locked is None:
+            on_line(f"wheels: {path.parent} has no file locks: start no other build that downloads into it")
+        elif not is_locked:
             on_line(f"wheels: waiting for another build that downloads into {path.parent}")
-            fcntl.flock(file, fcntl.LOCK_EX)
+            while try_lock(file) is False:
+                time.sleep(_LOCK_AGAIN_S)
         yield

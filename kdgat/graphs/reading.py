@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
-from kdgat.base.hdf5 import open_hdf5
+from kdgat.base.hdf5 import is_hdf5, open_hdf5
 from kdgat.base.kept import refuse_newer
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
@@ -47,7 +47,7 @@ def read_columns(path: Path, schema: Schema | None = None) -> tuple[GraphColumns
     """Map the columns of a store without reading them, and return its attributes, too. Raises StoreError."""
     if not path.is_file():
         raise StoreError(f"{path}: no such file; build the store first, or correct the path")
-    if not h5py.is_hdf5(path):
+    if not is_hdf5(path):
         raise StoreError(f"{path}: not an HDF5 file; give a store written by kdgat")
     try:
         with open_hdf5(path) as file:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
-from kdgat.base.files import put_in_place, remove_temporary_files
+from kdgat.base import UserError, list_folder, sha256_of_file, sync_to_disk, write_bytes_atomically
+from kdgat.base.files import put_in_place, remove_temporary_files, remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,
@@ -242,7 +242,7 @@ class Registry:
             index = self.read() if self.exists() else RegistryIndex()
             remove_temporary_files(self.path)
             for left in self.models_path.glob(f"{UNFINISHED}*"):
-                shutil.rmtree(left)
+                remove_tree(left)
             models = {entry.id: entry for entry in index.models}
             models |= {entry.id: entry for entry in self._unlisted(models)}
             if len(models) != len(index.models) or not self.exists():
@@ -253,9 +253,9 @@ class Registry:
     def _unlisted(self, known: Collection[str]) -> list[ModelEntry]:
         """Read the models that the index does not name, oldest first; warn once of folders that only look like one."""
         found = []
-        for path in sorted(self.models_path.glob(f"*/{ENTRY_FILE}")):
-            folder = path.parent
-            if folder.name in known or folder.name.startswith("."):
+        for folder in list_folder(self.models_path, "[!.]*"):
+            path = folder / ENTRY_FILE
+            if folder.name in known or not path.exists():
                 continue
             try:
                 entry = read_entry(path)

@@ -115,7 +115,7 @@ class Exclusive(ABC):
     @contextmanager
     def lock(self) -> Iterator[Owner]:
         """Make the directory and be the only one in it; the error of `busy` where another process is."""
-        self._require_allowed()
+        self.require_allowed()
         self.lock_path.parent.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -126,21 +126,27 @@ class Exclusive(ABC):
             yield owner
 
     def require_free(self) -> None:
-        """Raise the same error before anything is started; make and change nothing."""
-        self._require_allowed()
+        """Raise the same error before anything is started; make and change nothing.
+
+        Where that cannot be told now, it is left to `lock`.
+        """
+        self.require_allowed()
         try:
-            require_free(self.lock_path, self.owner_path)
+            with suppress(RunDirectoryError):
+                require_free(self.lock_path, self.owner_path)
         except StageBusyError as error:
             raise self.busy(str(error)) from error
 
-    def _require_allowed(self) -> None:
+    def require_allowed(self) -> None:
         """Leave the work of a newer kdgat, and of another user, whose jobs are not seen and would be made again."""
         folder = self.record_path.parent
         with suppress(OSError, json.JSONDecodeError, UnicodeDecodeError):  # it is made anew
             refuse_newer(json.loads(self.record_path.read_bytes()), self.record_path, self.busy)
+        user = os.geteuid()
         try:
             owner = self.record_path.stat().st_uid
-            with tempfile.TemporaryFile(dir=folder) as probe:  # filesystems that map users map this one, too
+            # Filesystems that map users map this one, too, where it may write.
+            with suppress(PermissionError), tempfile.TemporaryFile(dir=folder) as probe:
                 user = os.fstat(probe.fileno()).st_uid
         except OSError:  # none yet; or nothing can be written there, as whoever writes next is told
             return

@@ -21,6 +21,7 @@ from kdgat.base.kept import read_kept
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage import StageInput
+from kdgat.stage.provenance import describe_code
 
 if TYPE_CHECKING:
     from kdgat.family import Family
@@ -35,6 +36,7 @@ class KeptPlan(BaseModel):
 
     schema_version: int = SCHEMA_VERSION
     family: str
+    code: str = ""  # that it was planned with; "" where no one noted it
     config: dict[str, Any]
     stages: list[PlannedStage]
     inputs: dict[str, dict[str, StageInput]] = Field(default_factory=dict)  # external ones, by name of the stage
@@ -43,7 +45,7 @@ class KeptPlan(BaseModel):
     def of_run(cls, run: Run) -> KeptPlan:
         """Describe a run of which no stage has asked for its inputs."""
         config = run.config.model_dump(mode="json")
-        return cls(family=run.family, config=config, stages=list(run.plan))
+        return cls(family=run.family, code=describe_code(), config=config, stages=list(run.plan))
 
     @classmethod
     def read(cls, output: OutputDirectory) -> KeptPlan | None:
@@ -102,8 +104,13 @@ class KeptPlan(BaseModel):
         return replace(run, external_inputs=external)
 
     def differences(self, run: Run) -> list[str]:
-        """Say what another plan has otherwise, of the stages that are here; nothing if it has all of them."""
-        return list(dict.fromkeys(self._differences(run)))
+        """Say what another plan has otherwise, of the stages that are here; nothing if it has all of them.
+
+        The code is named first where it is other code, which alone is no other plan.
+        """
+        found = list(dict.fromkeys(self._differences(run)))
+        is_other = bool(found and self.code) and (now := describe_code()) != self.code
+        return [f"planned by {self.code}, now {now}", *found] if is_other else found
 
     def _differences(self, run: Run) -> Iterator[str]:
         if run.family != self.family:

@@ -3,7 +3,6 @@
 import json
 import logging
 import math
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,9 +10,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kdgat.base import UserError, to_json, write_bytes_atomically
-from kdgat.base.files import remove_temporary_files, write_snapshot
+from kdgat.base.files import append_lines, remove_temporary_files, write_snapshot
 from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.base.kept import read_kept, refuse_newer
+from kdgat.base.lines import whole_objects
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError, StageInputError
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
@@ -142,10 +142,7 @@ class RunDirectory:
     def append_metrics(self, row: Mapping[str, object]) -> None:
         """Append one row to `metrics.jsonl`."""
         self.check_owner()
-        with self.metrics_path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        append_lines(self.metrics_path, f"{json.dumps(row)}\n".encode())
 
     def read_metrics(self) -> list[dict[str, object]]:
         """Read the rows of `metrics.jsonl`; a damaged line is left out, with a warning if it is not just cut short.
@@ -155,14 +152,15 @@ class RunDirectory:
         if not self.metrics_path.exists():
             return []
         rows: list[dict[str, object]] = []
-        for number, line in enumerate(self.metrics_path.read_bytes().splitlines(keepends=True), start=1):
-            try:
-                row = json.loads(line) if line.endswith(b"\n") else {}
-                rows += [dict(row)] if row else []
-            except (ValueError, TypeError) as error:
-                logger.warning("%s: line %d is damaged and left out: %s", self.metrics_path, number, error)
-                continue
-            refuse_newer(row, f"{self.metrics_path}: line {number}", RunDirectoryError)
+        lines = self.metrics_path.read_bytes().split(b"\n")
+        for number, line in enumerate(lines, start=1):
+            found = [json.loads(one) for one in whole_objects(line, "fit|epoch")]
+            found = [row for row in found if isinstance(row, dict)]
+            if line and not found and number < len(lines):
+                logger.warning("%s: line %d is damaged and left out: %r", self.metrics_path, number, line[:80])
+            for row in found:
+                refuse_newer(row, f"{self.metrics_path}: line {number}", RunDirectoryError)
+            rows += found
         return rows
 
     def replace_metrics(self, rows: Iterable[Mapping[str, object]]) -> None:

@@ -47,7 +47,7 @@ _LINKER: Final = re.compile(r"cannot open shared object file|cannot read file da
 
 def is_environment_fault(error: BaseException) -> bool:
     """Tell whether an error is a fault of what is around the stage, which another node or a later try may not have."""
-    return any(_is_fault(one) for one in _with_causes(error))
+    return any(_is_fault(one) for one in with_causes(error))
 
 
 def describe_fault(error: BaseException) -> str | None:
@@ -56,7 +56,7 @@ def describe_fault(error: BaseException) -> str | None:
     >>> describe_fault(OSError(errno.ENOSPC, "No space left on device", "/scratch/a.h5"))
     'No space left on device (/scratch/a.h5): free some space, and the stage goes on'
     """
-    for one in _with_causes(error):
+    for one in with_causes(error):
         number = one.errno if isinstance(one, OSError) else None
         if number is None and not isinstance(one, ValueError):
             number = next((int(text) for found in _ERRNO.findall(str(one)) for text in found if text), None)
@@ -96,7 +96,7 @@ def _strerrors() -> tuple[str, ...]:
     return tuple(os.strerror(number) for number in errno.errorcode if number not in _MISTAKES)
 
 
-def _with_causes(error: BaseException) -> Iterator[BaseException]:
+def with_causes(error: BaseException) -> Iterator[BaseException]:
     """Yield an error and what it was raised from."""
     one: BaseException | None = error
     while one is not None:

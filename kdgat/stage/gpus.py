@@ -45,7 +45,7 @@ def visible_gpus(environment: Mapping[str, str] = os.environ, driver_folder: Pat
         return tuple(names[: ends[0]] if ends else names)
     try:
         listed = subprocess.run(
-            ["nvidia-smi", "-L"], capture_output=True, text=True, timeout=ASK_TIMEOUT_S, check=False
+            ["nvidia-smi", "-L"], capture_output=True, errors="replace", timeout=ASK_TIMEOUT_S, check=False
         )
     except FileNotFoundError:
         return tuple(map(str, range(len(list(driver_folder.glob("*"))))))
@@ -87,6 +87,7 @@ def gpu_sampled(work: Work, environment: Mapping[str, str] = os.environ) -> Iter
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
+            errors="replace",
         )
     except OSError as error:
         logger.info("how busy the GPU is stays unknown: nvidia-smi cannot be started (%s)", error)

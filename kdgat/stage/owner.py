@@ -1,6 +1,5 @@
 """One writer per run directory: an advisory lock for this machine, a token for shared filesystems without locks."""
 
-import errno
 import fcntl
 import json
 import logging
@@ -14,14 +13,12 @@ from pathlib import Path
 from typing import IO, Final
 
 from kdgat.base import wait_until, write_json_atomically
+from kdgat.base.files import is_gone
+from kdgat.base.locks import try_lock
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 
 logger = logging.getLogger(__name__)
 
-# Lustre without -o flock and some NFS servers answer these; then only the token guards the directory.
-LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
-# Linux says EAGAIN; byte-range locks, which network filesystems make of these, may say EACCES (fcntl(2)).
-LOCK_BUSY: Final = {errno.EAGAIN, errno.EACCES}
 BEAT_S: Final = 5.0
 SILENCE_S: Final = 16.0  # some beats, of which one may be late
 LOOK_S: Final = 0.2  # who only looks lets go at once; who came just now has written its name by then
@@ -34,6 +31,7 @@ class Owner:
     def __init__(self, owner_path: Path) -> None:
         self.path = owner_path
         self.token = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+        self._was_unreadable = False
 
     def claim(self) -> None:
         """Write the token; an older owner that still runs finds it before its next checkpoint and stops."""
@@ -48,20 +46,22 @@ class Owner:
         )
 
     def check(self) -> None:
-        """Raise OwnerLostError unless `owner.json` still holds this token."""
+        """Raise OwnerLostError if `owner.json` holds another token, or is gone: who took over has ended.
+
+        What cannot be read says nothing of owners: one warning, and it is asked again at the next write.
+        """
         found = read_owner(self.path)
-        if found.get("token") != self.token:
-            raise OwnerLostError(
-                f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}: "
-                "this process stops without writing to it"
-            )
+        if found is None:
+            if not self._was_unreadable:
+                logger.warning("whose %s is cannot be read: it counts as ours until it can", self.path.parent)
+        elif found.get("token") != self.token:
+            whom = f"by pid {found.get('pid')} on {found.get('host')}" if found else "by a process that has ended"
+            raise OwnerLostError(f"{self.path.parent} was taken over {whom}: this process stops without writing to it")
+        self._was_unreadable = found is None
 
     def successor(self) -> str:
         """Say who has taken the directory over; nothing while nobody has, or it cannot be told."""
-        try:
-            found = read_owner(self.path)
-        except OSError:  # what cannot be read is nobody
-            return ""
+        found = read_owner(self.path) or {}
         if found.get("token") in (None, self.token):
             return ""
         return f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}"
@@ -84,18 +84,19 @@ class Owner:
             is_over.set()
 
     def release(self) -> None:
-        """Remove the token if it is still this one."""
-        if read_owner(self.path).get("token") == self.token:
-            self.path.unlink(missing_ok=True)
+        """Remove the token if it is still this one; one that stays is that of a process that is gone."""
+        if (read_owner(self.path) or {}).get("token") == self.token:
+            with suppress(OSError):
+                self.path.unlink(missing_ok=True)
 
 
-def read_owner(path: Path) -> dict[str, object]:
-    """Read `owner.json`; empty if nobody owns the directory, or it cannot be told who does."""
+def read_owner(path: Path) -> dict[str, object] | None:
+    """Read `owner.json`; empty if nobody owns the directory, None if it cannot be told who does."""
     try:
         content = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):  # a power cut may have left anything
-        return {}
-    return content if isinstance(content, dict) else {}
+    except (OSError, ValueError):  # a power cut may have left anything
+        return {} if is_gone(path) else None
+    return content if isinstance(content, dict) else None
 
 
 @contextmanager
@@ -107,7 +108,7 @@ def own(lock_path: Path, owner_path: Path, silence_s: float = 0.0) -> Iterator[O
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
-        RunDirectoryError: if nothing can be written there.
+        RunDirectoryError: if nothing can be written there, or it cannot be told whether another process owns it.
     """
     try:
         lock_file = lock_path.open("ab+")  # to read, too: NFSv4 gives no shared lock on what is only written to
@@ -134,7 +135,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
     """Refuse a directory that another process owns at this moment, and leave it as it is.
 
     Raises:
-        StageBusyError: as of `own`, which may still raise it: somebody may come in between.
+        StageBusyError, RunDirectoryError: as of `own`, which may still raise it: somebody may come in between.
     """
     try:
         lock_file = lock_path.open("rb")
@@ -145,35 +146,28 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
 
 
 def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
-    """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
-
-    def is_taken(kind: int = kind) -> bool:
-        try:
-            fcntl.flock(lock_file, kind | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in LOCK_BUSY:
-                return False
-            raise
-        return True
+    """Lock a file; False where the filesystem has no locks, errors as of `own`."""
 
     def is_shared() -> bool:
         """Tell whether it is held by who only looks; who cannot be asked is taken for an owner."""
         try:
-            return kind == fcntl.LOCK_SH or is_taken(fcntl.LOCK_SH)
+            return kind == fcntl.LOCK_SH or bool(try_lock(lock_file, fcntl.LOCK_SH))
         except OSError:
             return False
 
     try:
-        if is_taken():
-            return True
-        # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
-        if is_shared() and wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
-            return True
+        is_taken = try_lock(lock_file, kind)
     except OSError as error:
-        if error.errno not in LOCKS_UNSUPPORTED:
-            raise
-        logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
+        raise RunDirectoryError(
+            f"{lock_file.name} cannot be locked ({error.strerror}), so nobody knows whether another process works "
+            "there: its filesystem is in trouble, give the command again"
+        ) from error
+    if is_taken is None:
+        logger.warning("no file locks on %s: only the owner token guards it", owner_path.parent)
         return False
+    # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
+    if is_taken or (is_shared() and wait_until(lambda: bool(try_lock(lock_file, kind)), LOOK_S, LOOK_AGAIN_S)):
+        return True
     raise _busy(owner_path)
 
 
@@ -186,7 +180,9 @@ def _still_beats(path: Path, silence_s: float) -> bool:
             return 0
 
     before, found = written_at(), read_owner(path)
-    if "token" not in found or (found.get("host") == socket.gethostname() and not _is_process(found.get("pid"))):
+    if found is not None and (
+        "token" not in found or (found.get("host") == socket.gethostname() and not _is_process(found.get("pid")))
+    ):
         return False
     return wait_until(lambda: written_at() not in (0, before), silence_s)
 
@@ -202,7 +198,7 @@ def _is_process(pid: object) -> bool:
 
 
 def _busy(owner_path: Path) -> StageBusyError:
-    found = read_owner(owner_path)
+    found = read_owner(owner_path) or {}
     return StageBusyError(
         f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
         "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"

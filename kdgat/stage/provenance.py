@@ -95,6 +95,12 @@ def code_difference(path: Path) -> str:
     )
 
 
+def describe_code() -> str:
+    """Name the version of this kdgat, and its git revision where that is known."""
+    revision = _short_revision(git_state(Path(__file__).parent) or {})
+    return f"kdgat {package_version('kdgat') or 'not installed'}" + (f" ({revision})" if revision else "")
+
+
 def _short_revision(git: Mapping[str, Any]) -> str:
     revision = str(git.get("revision") or "")[:12]
     return revision + DIRTY_SUFFIX if revision and git.get("dirty") else revision
@@ -217,7 +223,12 @@ def ask_git(folder: Path, *arguments: str) -> str | None:
     """Return what git answers in a folder; None where it cannot, or there is none."""
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=GIT_TIMEOUT_S,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

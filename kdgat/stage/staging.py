@@ -11,7 +11,6 @@ and the next stage removes them.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import logging
 import os
@@ -27,9 +26,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from kdgat.base import sha256_of_file, wait_until
-from kdgat.base.files import HASH_BLOCK_BYTES, make_private_folder, put_in_place
+from kdgat.base.files import HASH_BLOCK_BYTES, make_private_folder, put_in_place, remove_tree
+from kdgat.base.locks import try_lock
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.owner import LOCK_BUSY, LOCKS_UNSUPPORTED
 from kdgat.stage.spec import StageInput, StageSpec
 
 logger = logging.getLogger(__name__)
@@ -39,6 +38,7 @@ FREE_SHARE: Final = 0.05  # of the disk, which others need
 TEMPORARY: Final = ".tmp"
 _CONTENT: Final = re.compile(rf"[0-9a-f]{{64}}({re.escape(TEMPORARY)})?")
 LOCK_TIMEOUT_S: Final = 1800.0  # longer than any input takes to copy
+LEAVE_TIMEOUT_S: Final = 2.0  # who was asked to stop waits for nobody who copies: the next stage removes its links
 LOCK_AGAIN_S: Final = 0.05
 OTHERS_AGE_S: Final = 30 * 86_400.0  # after which what another node has left is nobody's
 
@@ -94,7 +94,7 @@ class _Cache:
             make_private_folder(path, refused=stat.S_IWOTH)
             path.chmod(0o700)
         self._lock = _opened(self._lock_path(self.token))
-        if not _try_lock(self._lock):
+        if not try_lock(self._lock):
             raise OSError(f"{self.locks} is on a filesystem without locks")
         self._remove_dead()
         self._require_space(spec, base)
@@ -127,7 +127,7 @@ class _Cache:
             lock.close()
 
     def _link(self, sha256: str, source: Path, link: Path) -> None:
-        with self._locked(sha256) as lock_path:
+        with self._locked(sha256, LOCK_TIMEOUT_S) as lock_path:
             content = self.content / sha256
             if content.exists() and sha256_of_file(content) != sha256:
                 logger.warning("%s is damaged: copied again", content)
@@ -174,29 +174,36 @@ class _Cache:
             if folder.name == self.token or not _is_ours(folder):
                 continue
             with _opened(self._lock_path(folder.name)) as lock:
-                if _try_lock(lock):
-                    self._remove_links(folder)
-                    self._lock_path(folder.name).unlink(missing_ok=True)
+                if try_lock(lock):
+                    with suppress(OSError):  # what stays keeps nobody: the next one tries again
+                        self._remove_links(folder)
+                        self._lock_path(folder.name).unlink(missing_ok=True)
         for path in self.content.iterdir():  # half a file, or one whose stage was killed before it had a link
             if _CONTENT.fullmatch(path.name) is None:  # nothing that a stage has put there
                 continue
             lock_path = self._lock_path(path.name.removesuffix(TEMPORARY))
             with _opened(lock_path) as lock:
-                if _try_lock(lock) and _is_still(lock_path, lock) and _is_unused(path):
+                if try_lock(lock) and _is_still(lock_path, lock) and _is_unused(path):
                     path.unlink(missing_ok=True)
                     lock_path.unlink(missing_ok=True)
 
     def _remove_links(self, folder: Path) -> None:
         links = [link for link in sorted(folder.glob("*/*")) if link.is_file()]
         names = self._names() if links else {}
+        left: OSError | None = None
         for link in links:
-            with self._locked(names.get(link.stat().st_ino, link.name)) as lock_path:
-                link.unlink()
-                content = self.content / lock_path.name
-                if content.exists() and content.stat().st_nlink == 1:
-                    content.unlink()
-                lock_path.unlink()
-        shutil.rmtree(folder, ignore_errors=True)
+            try:
+                with self._locked(names.get(link.stat().st_ino, link.name), LEAVE_TIMEOUT_S) as lock_path:
+                    link.unlink()
+                    content = self.content / lock_path.name
+                    if content.exists() and content.stat().st_nlink == 1:
+                        content.unlink()
+                    lock_path.unlink()
+            except OSError as error:
+                left = error
+        if left is not None:
+            raise left
+        remove_tree(folder)
 
     def _names(self) -> dict[int, str]:
         """Return the name of each file by its number on the disk, which its links share."""
@@ -210,13 +217,13 @@ class _Cache:
         return self.locks / name
 
     @contextmanager
-    def _locked(self, name: str) -> Iterator[Path]:
+    def _locked(self, name: str, limit_s: float) -> Iterator[Path]:
         """Hold the lock of a file and yield its path, which who holds it may remove: whoever waits makes it anew."""
         path = self._lock_path(name)
         while True:
             with _opened(path) as lock:
-                if not wait_until(lambda: _try_lock(lock), LOCK_TIMEOUT_S, LOCK_AGAIN_S):
-                    raise OSError(errno.ETIMEDOUT, f"somebody keeps its lock for {LOCK_TIMEOUT_S:.0f} s", str(path))
+                if not wait_until(lambda: bool(try_lock(lock)), limit_s, LOCK_AGAIN_S):
+                    raise OSError(errno.ETIMEDOUT, f"somebody keeps its lock for {limit_s:.0f} s", str(path))
                 if _is_still(path, lock):
                     yield path
                     return
@@ -224,16 +231,6 @@ class _Cache:
 
 def _opened(path: Path) -> IO[str]:
     return path.open("a", encoding="utf-8")
-
-
-def _try_lock(lock: IO[str]) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in LOCK_BUSY | LOCKS_UNSUPPORTED:
-            return False
-        raise
-    return True
 
 
 def _is_ours(folder: Path) -> bool:

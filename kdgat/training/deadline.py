@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 SQUEUE_TIMEOUT_S: Final = 20
 AGAIN_TIMEOUT_S: Final = 5  # of the time that is left to save
+NO_END: Final = ("N/A", "NONE", "Unknown")  # of a job without limit
 CLOCK_S: Final = 5.0  # that clocks may differ without a word
 NUM_RECENT: Final = 8  # checkpoints that the margin is measured from: a filesystem that stalled once is forgotten
 RESTORED_SHARE: Final = 0.25  # of the job's time: what another attempt's checkpoints may count for, at most
@@ -160,7 +162,7 @@ def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:
         done = subprocess.run(
             ["squeue", "-h", "-j", job, "-o", "%e"],
             capture_output=True,
-            text=True,
+            errors="replace",
             timeout=timeout_s,
             check=True,
             env=environment,
@@ -168,13 +170,15 @@ def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("squeue does not say when job %s ends: %s", job, error)
         return None
-    return parse_end_time(done.stdout) if done.stdout.strip() else None
+    return parse_end_time(done.stdout)
 
 
-def parse_end_time(text: str) -> float:
-    """Parse squeue's %e: local time in ISO form, N/A for a job without limit."""
-    try:
-        return datetime.fromisoformat(text.split()[0]).timestamp()
-    except (IndexError, ValueError):
-        logger.warning("squeue gives %r as the end of the job: only signals will pause this stage", text.strip())
-        return math.inf
+def parse_end_time(text: str) -> float | None:
+    """Parse squeue's %e: local time in ISO form, N/A for a job without limit; None if no line is either."""
+    for line in map(str.strip, reversed(text.splitlines())):  # a site's wrapper may greet before it answers
+        if line in NO_END:
+            return math.inf
+        with suppress(ValueError):
+            return datetime.fromisoformat(line).timestamp()
+    logger.warning("squeue gives %r as the end of the job, which says nothing", text.strip())
+    return None

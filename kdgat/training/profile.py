@@ -105,7 +105,7 @@ class Profile:
     @staticmethod
     def _write_trace(profiler: profile, path: Path) -> None:
         try:
-            with tempfile.TemporaryDirectory(prefix="kdgat-profile-") as folder:
+            with tempfile.TemporaryDirectory(prefix="kdgat-profile-", ignore_cleanup_errors=True) as folder:
                 trace = Path(folder) / "trace.json"
                 profiler.export_chrome_trace(str(trace))
                 content = gzip.compress(trace.read_bytes())

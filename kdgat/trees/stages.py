@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.base import validate_config
+from kdgat.base import list_folder, validate_config
 from kdgat.graphs import GraphStore
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.stage.directory import CHECKPOINT_GLOB
@@ -104,7 +104,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
         training = source(train.columns, shuffle=True, chosen=chosen, least_batches=config.head.least_batches)
         selection = source(validation.columns, shuffle=False, chosen=labelled(validation.columns))
         # A fit that has begun goes on with the weights of its checkpoint.
-        if start is not None and not any((directory.checkpoints_path / name).glob(CHECKPOINT_GLOB)):
+        if start is not None and not list_folder(directory.checkpoints_path / name, CHECKPOINT_GLOB):
             start_head(model, source(train.columns, shuffle=False, chosen=chosen).batches(), selection.batches(), task)
         outcome = train_stage(
             FinetuneObjective(model, task),

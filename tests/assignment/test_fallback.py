@@ -1,5 +1,6 @@
 """The first command on a machine does not wait for the compiler, and a killed compilation leaves no damage."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -53,3 +54,18 @@ def test_kernels_that_were_used_are_compiled(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv(fallback.VARIABLE, "later")
     with pytest.raises(fallback.CompileSettingError, match="KDGAT_LAP_COMPILE is 'later': wait or background"):
         fallback.may_wait()
+
+
+@pytest.mark.parametrize(("number", "compiles"), [(errno.ENOLCK, True), (errno.ENOSYS, True), (errno.EACCES, False)])
+def test_kernels_are_compiled_where_there_are_no_locks_and_not_beside_another_process_that_does(
+    monkeypatch: pytest.MonkeyPatch, number: int, compiles: bool
+) -> None:
+    def refuse(file: object, kind: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    calls: list[bool] = []
+    monkeypatch.setattr("fcntl.flock", refuse)
+    monkeypatch.setattr(os, "nice", lambda increment: 0)
+    monkeypatch.setattr(fallback, "compile_all", lambda: calls.append(True))
+    fallback.main()
+    assert bool(calls) == compiles

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import cores
+from kdgat.base import cgroups, cores
 
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the root of control groups that nobody has set anything in, on a machine of 16 cores."""
-    monkeypatch.setattr(cores, "CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(cores, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "OWN_CGROUP", tmp_path / "own")
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(16)))
     return tmp_path
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_json_atomically
-from kdgat.base.files import put_in_place, read_utf8, remove_temporary_files, write_snapshot
+from kdgat.base import UserError, list_folder, sha256_of_file, write_bytes_atomically, write_json_atomically
+from kdgat.base.files import is_gone, put_in_place, read_utf8, remove_temporary_files, remove_tree, write_snapshot
 
 
 def names(folder):
@@ -137,13 +137,87 @@ def test_a_file_that_is_gone_before_its_rename_is_a_fault_of_the_filesystem(tmp_
     assert (tmp_path / "a").read_bytes() == b"another one"
 
 
+def test_a_repeated_rename_is_known_by_the_opened_file_and_not_by_what_a_client_remembers(
+    tmp_path, renamed_twice, monkeypatch
+):
+    path = tmp_path / "a"
+    path.write_bytes(b"old")
+    remembered = path.stat()
+    ask = Path.stat
+    monkeypatch.setattr(
+        Path, "stat", lambda self, **options: remembered if self.parent == tmp_path else ask(self, **options)
+    )
+    write_bytes_atomically(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+def test_a_look_at_a_temporary_file_that_fails_is_no_failure_to_write(tmp_path, monkeypatch):
+    def stale(path, **options):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    temporary = tmp_path / "t"
+    temporary.write_bytes(b"new")
+    with monkeypatch.context() as looked_at:
+        looked_at.setattr(Path, "stat", stale)
+        looked_at.setattr(os, "fstat", stale)
+        put_in_place(temporary, tmp_path / "a")
+    assert names(tmp_path) == ["a"]
+
+
+def test_no_two_writers_have_the_same_temporary_file(tmp_path):
+    path = tmp_path / "a"
+    inner = []
+
+    def write_again():
+        if not inner:
+            inner.append(True)
+            write_bytes_atomically(path, b"inner")
+
+    write_bytes_atomically(path, b"outer", before_rename=write_again)
+    assert (path.read_bytes(), names(tmp_path)) == (b"outer", ["a"])
+
+
 def test_a_link_under_the_name_of_the_temporary_file_is_not_followed(tmp_path, monkeypatch):
     monkeypatch.setattr("kdgat.base.files.temporary_path", lambda path: path.with_name(".known.tmp"))
     (tmp_path / "mine").write_bytes(b"mine")
     (tmp_path / ".known.tmp").symlink_to(tmp_path / "mine")
-    write_bytes_atomically(tmp_path / "secret", b"key", mode=0o600)
+    with pytest.raises(FileExistsError):
+        write_bytes_atomically(tmp_path / "secret", b"key", mode=0o600)
     assert (tmp_path / "mine").read_bytes() == b"mine"
-    assert stat.S_IMODE((tmp_path / "secret").stat().st_mode) == 0o600
+
+
+@pytest.fixture
+def kept_open(monkeypatch):
+    """Keep some files as NFS does that somebody has open: they cannot be removed, nor can the folder."""
+    unlink = os.unlink
+
+    def refuse(path, **options):
+        if ".nfs" in str(path):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        unlink(path, **options)
+
+    monkeypatch.setattr(os, "unlink", refuse)
+
+
+def test_a_folder_in_which_somebody_has_a_file_open_is_removed_but_for_that_and_it_is_said(tmp_path, kept_open, caplog):
+    folder = tmp_path / "folder"
+    for name in ("a", "inner/b", "inner/.nfs0001"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+    assert not remove_tree(folder)
+    assert names(folder) == ["inner"]
+    assert names(folder / "inner") == [".nfs0001"]
+    (warning,) = caplog.messages
+    assert str(folder) in warning
+    (folder / "inner" / ".nfs0001").rename(tmp_path / "closed")
+    assert remove_tree(folder)
+    assert remove_tree(folder)  # gone
+    assert names(tmp_path) == ["closed"]
+
+
+def test_a_file_is_gone_only_where_its_folder_can_be_listed(tmp_path):
+    (tmp_path / "a").touch()
+    assert [is_gone(path) for path in (tmp_path / "a", tmp_path / "b", tmp_path / "no" / "b")] == [False, True, False]
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOTSUP])
@@ -163,3 +237,18 @@ def test_a_filesystem_that_cannot_sync_folders_is_written_to_and_one_that_cannot
     with pytest.raises(OSError, match=os.strerror(number)):
         write_bytes_atomically(tmp_path / "a", b"newer")
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("number", [errno.EACCES, errno.EIO, errno.ESTALE])
+def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path, monkeypatch, number):
+    for name in ("b-2", "a-1", "c"):
+        (tmp_path / name).touch()
+    assert list_folder(tmp_path, "?-*") == [tmp_path / "a-1", tmp_path / "b-2"]
+    assert list_folder(tmp_path / "missing") == []
+
+    def refuse(path):
+        raise OSError(number, os.strerror(number), str(path))
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    with pytest.raises(OSError, match=os.strerror(number)):
+        list_folder(tmp_path)

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 
+from kdgat.base.hdf5 import is_hdf5
 from tests.support.failing_files import FailingFiles
 from tests.support.imports import Source
 
@@ -60,3 +62,21 @@ def test_files_are_written_and_read_where_locks_are_refused(tmp_path: Path) -> N
         )  # fmt: skip
     assert done.stdout == "[1, 2]\n", done.stderr
     assert "No locks available" in refused.stderr
+
+
+def test_a_file_that_cannot_be_read_now_is_not_taken_for_one_of_another_kind(tmp_path, monkeypatch):
+    for name, block in (("plain", 0), ("matlab", 512)):  # MATLAB writes 512 bytes of its own first
+        with h5py.File(tmp_path / name, "w", userblock_size=block) as file:
+            file["a"] = [1]
+        assert is_hdf5(tmp_path / name)
+    (tmp_path / "text").write_text("no HDF5 " * 200)
+    (tmp_path / "empty").touch()
+    assert not is_hdf5(tmp_path / "text")
+    assert not is_hdf5(tmp_path / "empty")
+
+    def refuse(*_arguments, **_options):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        is_hdf5(tmp_path / "plain")

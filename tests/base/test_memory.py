@@ -10,7 +10,7 @@ import tifffile
 
 from kdgat.assignment import matrix_market
 from kdgat.assignment.files import read_matrix
-from kdgat.base import MIB, UserError, memory
+from kdgat.base import MIB, UserError, cgroups, memory
 from kdgat.trees.reading.masks import read_mask
 
 REFUSED = "holds .*, unpacked, and this machine has .* left"
@@ -24,6 +24,36 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_there_is_memory_for_is_known_to_the_machine() -> None:
     assert MIB < memory.available_memory() < 1 << 60
+
+
+def group(folder: Path, limit: str, used: int, inactive: int, *, version: int) -> None:
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in zip(names, (limit, str(used)), strict=True):
+        (folder / name).write_text(f"{text}\n")
+    key = "inactive_file" if version == 2 else "total_inactive_file"
+    (folder / "memory.stat").write_text(f"anon {used}\n{key} {inactive}\n")
+
+
+@pytest.mark.parametrize(("version", "own", "root"), [(2, "0::/job/step", ""), (1, "9:memory:/job/step", "memory")])
+def test_a_limit_of_a_job_or_container_counts_wherever_on_the_path_of_its_groups_it_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, own: str, root: str
+) -> None:
+    monkeypatch.setattr(cgroups, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cgroups, "OWN_CGROUP", tmp_path / "own")
+    monkeypatch.setattr(memory, "_of_machine", lambda: 100 * MIB)
+    (tmp_path / "own").write_text(own + "\n")
+    job = tmp_path / "cgroup" / root / "job"
+    assert memory.available_memory() == 100 * MIB
+    unlimited = "max" if version == 2 else str((1 << 63) - 4096)
+    group(job / "step", unlimited, 0, 0, version=version)
+    assert memory.available_memory() == 100 * MIB
+    group(job, str(8 * MIB), 6 * MIB, MIB, version=version)
+    assert memory.available_memory() == 3 * MIB
+    group(job, str(8 * MIB), 9 * MIB, 0, version=version)
+    assert memory.available_memory() == 0
+    (job / "memory.stat").write_text("words of another kernel, in a line\n")
+    assert memory.available_memory() == 100 * MIB
 
 
 def test_chunks_that_were_never_written_take_no_memory(tmp_path: Path) -> None:

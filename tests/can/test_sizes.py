@@ -1,5 +1,6 @@
 """How many windows train, counted or known, and what jobs ask for with so many before any attempt has shown it."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,10 @@ def test_without_recordings_the_number_is_that_of_the_catalog(tmp_path: Path) ->
 
 def test_all_datasets_of_the_catalog_and_of_the_data_root_are_compared(tmp_path: Path) -> None:
     write_dataset(tmp_path, "mine", "tiny")
+    shutil.copytree(tmp_path / "mine", tmp_path / ".other-x7a")  # left by who was killed while it wrote a dataset
     found = {size.dataset: size.graphs for size, _ in data_sizes(config(tmp_path, "set_01"))}
     assert found["mine"] == 252
+    assert ".other-x7a" not in found
     assert found["set_02"] == 203_496
     assert {"hcrl_ch", "hcrl_sa", "set_01", "set_03", "set_04"} <= set(found)
     assert "synthetic" not in found

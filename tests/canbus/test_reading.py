@@ -1,5 +1,6 @@
 """A process that reads one file after the other, and may die of one."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -65,3 +66,16 @@ def test_what_somebody_ended_is_no_fault_of_the_file_and_a_kill_is(tmp_path: Pat
 def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.send_signal(number)
     process.send_signal(signal.SIGCONT)
+
+
+def test_a_fault_of_the_filesystem_is_not_noted_as_one_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_text(tmp_path / "a.csv", random_messages(40), "can-train-and-test.csv")
+
+    def refuse(_path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error", str(path))
+
+    monkeypatch.setattr("kdgat.canbus.readers.detect.open_recording", refuse)
+    with pytest.raises(OSError, match="Input/output error"):
+        request(path).refusal()

@@ -9,7 +9,8 @@ import pytest
 
 from kdgat.can.capabilities import CUDA, CUDF, find_capabilities, find_cuda, find_package
 from kdgat.cli import doctor
-from kdgat.cli.doctor import check_filesystem, check_gpu, check_packages, check_scheduler, check_server, examine
+from kdgat.cli.doctor import check_gpu, check_packages, check_scheduler, check_server, examine
+from kdgat.cluster.filesystem import check_filesystem
 from tests.support.command_line import Answer
 
 
@@ -161,8 +162,7 @@ def test_whoever_else_listens_at_the_address_of_the_server_is_not_told_its_strin
 
 
 def test_a_folder_that_takes_no_file_is_wrong_and_one_that_is_yet_to_be_made_is_tried_above(tmp_path: Path) -> None:
-    written, locks = check_filesystem(tmp_path / "runs" / "first")
-    assert (written.state, locks.state) == ("good", "good")
+    assert {check.state for check in check_filesystem(tmp_path / "runs" / "first")} == {"good"}
     [refused] = check_filesystem(Path("/proc/self"))
     assert refused.state == "wrong"
     assert "--out" in refused.fix
@@ -173,4 +173,5 @@ def test_an_unknown_site_and_an_image_that_is_none_are_wrong(tmp_path: Path) -> 
     image.write_text("no image")
     checks = {check.name: check for check in examine("osc-pitzr", tmp_path, image)}
     assert "did you mean 'osc-pitzer'" in checks["site osc-pitzr"].found
+    assert checks["nodes"].found == "not tried: no job was submitted"
     assert "wrong" in (checks.get("image", checks["Apptainer"]).state)

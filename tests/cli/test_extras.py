@@ -8,6 +8,7 @@ from packaging.requirements import Requirement
 from kdgat.cli.extras import BASE, declared_extras, find_extra
 from kdgat.cli.main import COMMAND_GROUPS, CommandGroup, main
 
+ROOT = Path(__file__).parents[2]
 EXTRAS = {
     BASE: [Requirement("PyYAML>=6")],
     "data": [Requirement("numba>=0.61")],
@@ -40,6 +41,19 @@ def test_a_part_that_an_installed_package_lacks_is_no_missing_extra(monkeypatch:
     monkeypatch.setitem(COMMAND_GROUPS, "doctor", CommandGroup("numba.nowhere", "", is_single_command=True))
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         main(["doctor"])
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("words", ["--version", "doctor", "plan can", "train trees --out x", "stage run x"])
+def test_no_command_ends_in_a_traceback_where_nothing_but_kdgat_itself_is_installed(words: str, tmp_path: Path) -> None:
+    """As after `pip install --no-deps`: Python without any site-packages."""
+    script = "import sys; sys.path.insert(0, sys.argv.pop(1)); from kdgat.cli.main import main; main(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-ISc", script, str(ROOT), *words.split()],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stderr.strip().endswith("pip install kdgat")) == (1, True), done.stderr
 
 
 @pytest.mark.processes

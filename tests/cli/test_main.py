@@ -79,6 +79,20 @@ def test_a_shell_completes_commands_families_and_options(line: str, expected: st
     assert expected in done.stdout.split(), done.stderr
 
 
+@pytest.mark.processes
+def test_options_that_a_person_has_set_for_python_are_none_of_the_command() -> None:
+    code = "import sys, kdgat.cli.main as it; it._run = lambda _: print(sys.flags.inspect, sys.warnoptions) or 3"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", f"{code}; it.main()"],
+        env={**os.environ, "PYTHONWARNINGS": "error", "PYTHONINSPECT": "1", "PYTHONVERBOSE": "1"},
+        input="print('typed')",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (3, "0 []\n")
+
+
 def test_the_script_for_a_shell_is_printed(kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHELL", "/bin/bash")
     monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")

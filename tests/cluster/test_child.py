@@ -286,6 +286,15 @@ def test_a_stage_is_started_by_the_python_of_this_process(directory: RunDirector
     assert command[:5] == [sys.executable, "-P", "-m", "kdgat.stage", str(directory.path)]
 
 
+def test_options_that_a_person_has_set_for_python_are_none_of_the_stages(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"PYTHONWARNINGS": "error", "PYTHONINSPECT": "1", "PYTHONVERBOSE": "1"}.items():
+        monkeypatch.setenv(name, value)
+    end = run("import warnings; warnings.warn('old', DeprecationWarning, 2); " + FINISHES)
+    assert (end.status, end.outcome) == (0, Finished())
+
+
 def test_the_first_wish_to_stop_gives_the_reason() -> None:
     stop = StopRequest()
     assert not stop.is_set()

@@ -125,6 +125,17 @@ def test_a_line_that_was_cut_short_costs_that_line(directory: RunDirectory, rest
     assert AttemptLedger(directory).records == [first, second]
 
 
+@pytest.mark.parametrize(
+    "cut", [b"", b'{"number": 2, "resour', b'{"number": 2, "resources": {"walltime_s": 1}', b"\0\0"]
+)
+def test_records_that_share_a_line_after_a_crash_are_all_read(directory: RunDirectory, cut: bytes) -> None:
+    ledger = AttemptLedger(directory)
+    records = [ledger.open(ASKED), ledger.open(ASKED)]
+    first, second = directory.attempts_path.read_bytes().splitlines()
+    directory.attempts_path.write_bytes(first + cut + second + b"\n")
+    assert AttemptLedger(directory).records == records
+
+
 def test_a_disk_that_is_full_in_the_middle_of_a_line_loses_nothing(directory: RunDirectory) -> None:
     ledger = AttemptLedger(directory)
     record = ledger.open(ASKED)

@@ -1,5 +1,6 @@
 """What a job runs: a stage that needs nobody who watches, and a Dask worker for whoever does."""
 
+import errno
 import json
 import os
 import signal
@@ -17,7 +18,7 @@ from kdgat.cluster.attendance import Connection, attend
 from kdgat.cluster.job import run_attempt
 from kdgat.cluster.report import JobFiles, NodeReport, parse_report
 from kdgat.stage import Failed, RunDirectory, StageSpec
-from kdgat.stage.outcome import EXIT_ENVIRONMENT
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_PAUSED
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
 
@@ -211,8 +212,61 @@ def stage_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return replace_stage
 
 
-def attempt(directory: RunDirectory, *epilogue: str) -> NodeReport:
-    return run_attempt(directory, {}, 900.0, epilogue, StopRequest())
+@pytest.fixture(autouse=True)
+def pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job, "PAUSES_S", (0.01, 0.02, 0.03))
+
+
+def attempt(directory: RunDirectory, *epilogue: str, stop: StopRequest | None = None) -> NodeReport:
+    return run_attempt(directory, {}, 900.0, epilogue, stop or StopRequest())
+
+
+FAULTY = f"""
+import sys; from pathlib import Path
+run, tries = Path(sys.argv[1]), Path(sys.argv[1], "tries"); tries.open("a").write("x")
+checkpoint = run / {CHECKPOINT!r}
+if len(tries.read_text()) == WRITES: checkpoint.parent.mkdir(); checkpoint.touch()
+raise SystemExit(75 if len(tries.read_text()) == ENDS else {EXIT_ENVIRONMENT})
+"""
+
+
+@pytest.mark.parametrize(
+    ("writes", "ends", "status", "tries"),
+    [(0, 3, EXIT_PAUSED, 3), (0, 0, EXIT_ENVIRONMENT, 4), (3, 0, EXIT_ENVIRONMENT, 6), (3, 6, EXIT_PAUSED, 6)],
+)
+def test_the_same_job_tries_again_what_node_or_filesystem_refuse_and_longer_where_there_was_progress(
+    directory: RunDirectory, stage_does: Callable[[str], None], writes: int, ends: int, status: int, tries: int
+) -> None:
+    stage_does(FAULTY.replace("WRITES", str(writes)).replace("ENDS", str(ends)))
+    report = attempt(directory)
+    assert (report.status, report.made_progress) == (status, writes > 0)
+    assert len((directory.path / "tries").read_text()) == tries
+
+
+def test_a_job_that_is_asked_to_leave_tries_nothing_again(
+    directory: RunDirectory, stage_does: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop = StopRequest()
+    monkeypatch.setattr(job, "say", lambda text: stop.set("SIGTERM"))  # while it waits to try again
+    stage_does(FAULTY.replace("WRITES", "0").replace("ENDS", "0"))
+    report = attempt(directory, stop=stop)
+    assert report.stop_reason == "SIGTERM"
+    assert len((directory.path / "tries").read_text()) == 1
+
+
+def test_a_look_that_fails_once_costs_no_job(
+    directory: RunDirectory, stage_does: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([OSError(errno.ESTALE, "Stale file handle")] * 2)
+
+    def look(run: RunDirectory) -> tuple[tuple[str, int], ...]:
+        for error in answers:
+            raise error
+        return ()
+
+    monkeypatch.setattr(job, "checkpoint_marker", look)
+    stage_does(f"raise SystemExit({EXIT_PAUSED})")
+    assert attempt(directory).status == EXIT_PAUSED
 
 
 def test_a_stage_that_cannot_run_is_reported_and_not_raised(directory: RunDirectory) -> None:

@@ -234,12 +234,38 @@ def test_modules_are_loaded_or_the_job_ends_and_says_which(
     site = Site(name="here", scheduler="slurm", modules=tuple(modules), prologue=tuple(prologue))
     given = cluster_arguments(site, SMALL, tmp_path, LOGS)
     text = "\n".join([environment, "uname() { echo NODE; }", *given["job_script_prologue"], "echo begun"])
+    (tmp_path / "job.sh").write_text(text)
     clean = {name: os.environ[name] for name in ("PATH", "HOME")} | {"SLURM_JOB_ID": "17"}
-    done = subprocess.run(["bash", "-c", text], capture_output=True, text=True, env=clean, cwd=tmp_path, check=False)
+    done = subprocess.run(["bash", "job.sh"], capture_output=True, text=True, env=clean, cwd=tmp_path, check=False)
     assert (path.read_text() if (path := tmp_path / "loaded").exists() else "") == loaded
     assert done.returncode == bool(said)
     assert ("begun" in done.stdout) == (not said)
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("prologue", "failed"),
+    [
+        (["export A=1", "cd /absent", "echo on"], "cd /absent"),
+        (["if true; then", "  absent_command", "fi"], "  absent_command"),
+        ([". /absent"], ". /absent"),
+        (
+            ["[ -d /absent ] && cd /absent", "! true", "if [ -d /absent ]; then cd /absent; fi", "cd /absent || true"],
+            "",
+        ),
+        (["f() { false; true; }", "f", ". ./read.sh"], ""),
+    ],
+)
+def test_a_command_of_the_prologue_that_fails_ends_the_job_and_its_line_is_named(
+    prologue: list[str], failed: str, tmp_path: Path
+) -> None:
+    given = cluster_arguments(Site(name="here", scheduler="slurm", prologue=tuple(prologue)), SMALL, tmp_path, LOGS)
+    (tmp_path / "read.sh").write_text("false\ntrue\n")
+    (tmp_path / "job.sh").write_text("\n".join([*given["job_script_prologue"], "false", "echo begun"]))
+    clean = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash", "job.sh"], capture_output=True, text=True, env=clean, cwd=tmp_path, check=False)
+    assert (done.returncode, "begun" in done.stdout) == ((1, False) if failed else (0, True))
+    assert (f"prologue: `{failed}` failed on" in done.stderr) == bool(failed)
 
 
 def test_limits_of_the_login_node_stay_there_unless_the_site_says_otherwise() -> None:
@@ -321,3 +347,24 @@ def test_what_opens_servers_and_databases_stays_out_of_a_job() -> None:
 def test_files_of_a_job_are_for_whom_the_site_says(readable_by: Any, umask: str) -> None:
     assert f"\numask {umask}\n" in script(Site(name="here", readable_by=readable_by), SMALL)
     assert "\numask 0077\n" in script(Site(name="here"), SMALL)
+
+
+@pytest.mark.processes
+def test_a_watcher_waits_on_a_node_without_its_files_and_says_so_once_they_are_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", THIS_PYTHON)
+    out, hidden, folder = tmp_path / "out", tmp_path / "hidden", tmp_path / "work here"
+    (out / "slurm").mkdir(parents=True)
+    out.rename(hidden)
+    text = watcher_script(SHORT, out, out / "slurm", folder, ["pwd"])
+    with subprocess.Popen(["bash", "-c", text], cwd="/", env={**os.environ, "SLURM_JOB_ID": "7"}) as process:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        assert not out.exists()  # nothing is made at the place of what is away
+        hidden.rename(out)
+        folder.mkdir()
+        assert process.wait(120) == 0
+    waited, ran = (out / "slurm" / "watcher-7.out").read_text().splitlines()
+    assert "had not the files of the run" in waited
+    assert ran == str(folder)

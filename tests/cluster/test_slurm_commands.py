@@ -288,6 +288,7 @@ def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pyt
     assert slurm.queue() is None
     assert not slurm.cancel("7", "8")
     assert not slurm.ask_to_leave("7")
+    assert not slurm.put_off("7", "now")
     assert "scancel 7 8: " in caplog.text
     assert "scancel --batch --signal=USR1 7: " in caplog.text
 

@@ -67,7 +67,11 @@ def test_without_the_program_the_fix_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("KDGAT_APPTAINER", raising=False)
     monkeypatch.setattr(apptainer, "INSTALLED", tmp_path / "apptainer")
-    with pytest.raises(ImageError, match=r"bash containers/install-apptainer\.sh.*module load apptainer"):
+    with pytest.raises(ImageError, match=r"bash containers/install-apptainer\.sh.*module load apptainer\)$"):
+        find_apptainer()
+    (tmp_path / "singularity").write_text("#!/bin/sh\n")
+    (tmp_path / "singularity").chmod(0o755)
+    with pytest.raises(ImageError, match=r"SingularityCE.*; then export KDGAT_APPTAINER="):
         find_apptainer()
     monkeypatch.setenv("KDGAT_APPTAINER", str(tmp_path / "wrong"))
     with pytest.raises(ImageError, match=r"KDGAT_APPTAINER=.*wrong is no program"):

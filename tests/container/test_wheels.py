@@ -1,6 +1,8 @@
 """What lies in the folder of downloads is compared with the lock each time; real pip, wheels made here."""
 
+import errno
 import fcntl
+import os
 import threading
 import zipfile
 from pathlib import Path
@@ -78,6 +80,19 @@ def test_a_wheel_with_another_hash_than_the_locks_is_refused(checkout: Checkout,
     (published / "second-1.0-py3-none-any.whl").write_bytes(make_wheel(published, "other").read_bytes())
     with pytest.raises(ImageError, match=r"pip download failed: .*(?i:hash)"):
         fetch(checkout, published, [])
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_where_there_are_no_locks_a_build_goes_on_and_says_so(
+    checkout: Checkout, published: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(file: object, kind: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    told: list[str] = []
+    fetch(checkout, published, told)
+    assert any("has no file locks" in line for line in told)
 
 
 def test_a_build_that_waits_for_another_says_so(checkout: Checkout, published: Path) -> None:

@@ -35,11 +35,11 @@ def test_a_unit_starts_what_make_deploy_starts(path: Path, tmp_path: Path) -> No
     assert unit["Service"]["EnvironmentFile"] == "%h/.kdgat/installation.env"
     known = Installation.find({"KDGAT_HOME": str(tmp_path)}).environment()
     for words in commands(unit):
-        assert words[:2] == ["%h/kdgat/.venv/bin/python", "-m"]
+        assert words[:3] == ["%h/kdgat/.venv/bin/python", "-P", "-m"]
         assert set(re.findall(r"\$\{(\w+)\}", " ".join(words))) <= set(known)
         # Each command exists and knows its options.
         before_options = [word for word in words[1:] if word != "--no-prompt"]
-        verbs = [word for word in before_options[:4] if not word.startswith("--")]
+        verbs = [word for word in before_options[:5] if not word.startswith("--")]
         answer = subprocess.run([sys.executable, *verbs, "--help"], capture_output=True, text=True, cwd=ROOT)
         assert answer.returncode == 0, answer.stderr
         for option in (word for word in words if word.startswith("--") and word != "--no-prompt"):

@@ -72,15 +72,22 @@ def test_the_reference_has_every_command_and_every_option(site: Path) -> None:
 
 
 def test_the_reference_has_every_key_of_the_presets(site: Path, generate: ModuleType) -> None:
-    import yaml
+    from kdgat.base.configuration import read_yaml
 
     for name in ("can", "lap", "trees"):
         page = Page((site / "reference" / f"configuration-{name}.html").read_text(encoding="utf-8")).words()
         preset = (ROOT / "kdgat" / name / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
-        keys = generate.flat(yaml.safe_load(preset))
+        keys = generate.flat(read_yaml(preset))
         assert len(keys) > 50
         listed = set(re.findall(r"[\w.]+", page))  # some mappings are one row
         assert [key for key in keys if not {key, key.rpartition(".")[0]} & listed] == []
+
+
+@pytest.mark.parametrize("value", ["1e3", "0100", "yes", "on", "0o17", "1:30", "ü", 1e-4, None, True, ["no", 1]])
+def test_values_of_the_reference_are_read_back_as_what_they_are(generate: ModuleType, value: object) -> None:
+    from kdgat.base.configuration import read_yaml
+
+    assert read_yaml(generate.flat({"a": {"b": value}})["a.b"]) == value
 
 
 def test_what_is_not_described_stops_the_build(generate: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageState
 from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, StageSpec
 from tests.can.small_runs import make_config
 from tests.support.fake_slurm import SLEEPS, FakeSlurm
-from tests.support.faults import unwritable
+from tests.support.faults import fail_at, unwritable
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
 FINISHED = Conclusion(Finished(), attempts=1)
@@ -397,3 +397,34 @@ def test_who_stops_while_a_filesystem_is_away_has_paused_a_stage_and_a_mistake_f
     assert execution.index.record(planned.name).message.startswith("ENVIRONMENT: ")
     error = RunError("no such stage")
     assert stages.run_stage.fn(planned, execution, StopRequest()).is_failed()
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOENT])
+@pytest.mark.parametrize("name", ["run.lock", "run-owner.json", "plan.json", "run.json"])
+def test_an_errno_of_the_runs_own_files_ends_no_command_that_begins(
+    name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
+    monkeypatch.setattr(stages, "mark_lost_runs", lambda output: 0)
+    monkeypatch.setattr(stages, "_run_stages", lambda execution, *words: execution.block_rest("seen"))
+    monkeypatch.setattr(stages, "publish_attempts", lambda *words: None)
+    output = OutputDirectory(tmp_path)
+    output.write_index(Execution(can_run(configured()), output, LOCAL, NOTHING).index)
+    errors = [number] * 3
+
+    def error() -> OSError | None:
+        return OSError(errors.pop(), "of this machine", str(tmp_path / name)) if errors else None
+
+    with monkeypatch.context() as patch:
+        for path in (tmp_path / name, tmp_path / f".{name}"):  # the latter is renamed to it
+            fail_at(path, patch, error)
+        stages.execute(can_run(configured()), output, LOCAL, NOTHING, None, 0, lambda output, done: "")
+    assert errors == []
+    assert {record.message for record in output.read_index().stages} == {"seen"}
+
+
+def test_a_run_that_is_in_use_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = OutputDirectory(tmp_path)
+    with output.lock(), pytest.raises(RunError, match="in use by pid"):
+        stages.execute(can_run(configured()), output, LOCAL, NOTHING, None, 0, lambda output, done: "")

@@ -7,6 +7,7 @@ import pytest
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import validate
 
+from flows import parameters
 from flows.can_ids import can_ids
 from flows.gtssl import gtssl
 from flows.nightly import nightly
@@ -136,6 +137,15 @@ def test_a_site_is_given_by_name_or_described(tmp_path: Path) -> None:
     assert as_site(str(path)).name == "here"
     with pytest.raises(SiteError, match="slurm-test"):
         as_site("slurm-tset")
+
+
+def test_what_a_described_site_leaves_open_is_taken_from_a_persons_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(parameters, "require_usable", lambda _: None)
+    monkeypatch.setenv("SBATCH_ACCOUNT", "theirs")
+    assert as_site(Site(name="mine", scheduler="slurm")).account == "theirs"
+    assert as_site(Site(name="mine", scheduler="slurm", account="ours")).account == "ours"
 
 
 def test_what_a_site_does_not_grant_is_refused_at_once() -> None:

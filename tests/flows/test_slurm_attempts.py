@@ -1,9 +1,12 @@
 """Which job an attempt gets: the one that a command which is gone has left, or a new one; in no real time."""
 
+import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from flows.dask_jobs import DaskJobs
 from flows.slurm_attempts import ORPHANED
 from kdgat.cluster import AttemptLedger, EndKind, decision
 from kdgat.cluster.report import JobFiles
@@ -155,3 +158,14 @@ def test_an_orphan_is_left_to_the_next_command_where_slurm_does_not_answer(place
     place.slurm.clock.sleep(10)
     assert "Slurm does not answer" in place.attempts.cancel_orphan(place.directory)
     assert len(AttemptLedger(place.directory).left_open()) == 1
+
+
+def test_a_folder_of_output_that_cannot_be_seen_for_a_moment_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = DaskJobs(tmp_path, {})
+    monkeypatch.setattr(jobs, "open", lambda: (SimpleNamespace(scheduler_address="tls://127.0.0.1:1"), None))
+    monkeypatch.setattr(os.path, "exists", lambda path: False)  # as it answers to a stale handle
+    arguments = {"job_name": "a", "cores": 1, "memory": "1GB", "log_directory": str(tmp_path)}
+    with pytest.raises(ConnectionError, match=f"{tmp_path} could not be seen"):  # nothing is submitted, and later is
+        jobs.submit(arguments)

@@ -1,5 +1,6 @@
 """The process in a watcher's job, a real one, beside an sbatch and a scancel that write down how they are called."""
 
+import errno
 import json
 import os
 import signal
@@ -11,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from flows.watcher import MOST_SHORT, SCRIPT, STATE, WatcherState
+from flows.watcher import FEWEST_SHORT, GIVE_UP_S, SCRIPT, STATE, WatcherState
 from kdgat.cluster import AttemptLedger, Resources
 from kdgat.cluster.script import watcher_name
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from kdgat.stage import RunDirectory, StageSpec
 from tests.support.commands import write_commands
+from tests.support.failing_files import FailingFiles
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -28,6 +30,7 @@ squeue)
     echo "7|RUNNING|n1|None|$NAME"
     while read -r number; do echo "$number|PENDING||Dependency|$NAME"; done <"$CALLS.queue"
     exit 0 ;;
+scontrol) echo "$*" >>"$CALLS.order"; exit 0 ;;
 esac
 echo "$(basename "$0") $*" >>"$CALLS"
 case $(basename "$0") in
@@ -59,7 +62,9 @@ class WatcherJob:
         path.joinpath("calls.queue").touch()
         self.environment = {
             **os.environ,
-            "PATH": write_commands(path / "bin", **dict.fromkeys(("sbatch", "scancel", "squeue"), COMMANDS)),
+            "PATH": write_commands(
+                path / "bin", **dict.fromkeys(("sbatch", "scancel", "scontrol", "squeue"), COMMANDS)
+            ),
             "CALLS": str(self.calls_path),
             "NAME": watcher_name(self.output.path),
             "SLURM_JOB_ID": "7",
@@ -136,7 +141,7 @@ def test_a_command_that_is_killed_or_breaks_down_is_given_again_by_the_next(
     assert job.start(program).finish() != 0
     assert job.calls() == two_more
     assert "waiting: 8, 9" in job.printed()
-    assert job.state == WatcherState(num_short=1)
+    assert (job.state.num_short, job.state.is_over) == (1, False)
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -214,6 +219,27 @@ def test_who_cancels_a_watcher_early_gets_no_new_ones(job: WatcherJob) -> None:
     assert len(job.calls()) == 1
 
 
+def begins(*times: str) -> list[str]:
+    return [f"update JobId={number} StartTime={time}" for number, time in zip((8, 9), times, strict=True)]
+
+
+def test_the_first_that_waits_begins_at_once_and_the_one_behind_it_an_hour_later(job: WatcherJob) -> None:
+    order = job.calls_path.with_name("calls.order")
+    job.start(LEAVES).wait_for_command()
+    wait_until(lambda: order.is_file() and len(order.read_text().splitlines()) == 2, "their times", log=job.printed)
+    job.signal(signal.SIGTERM)
+    assert job.finish() == 130
+    assert order.read_text().splitlines() == begins("now", "now+60minutes")
+
+
+def test_who_was_put_off_behind_another_waits_for_no_hour_once_that_one_runs(job: WatcherJob) -> None:
+    order = job.calls_path.with_name("calls.order")
+    job.calls_path.with_name("calls.queue").write_text("8\n")  # left by the watcher before
+    job.start(f"{BUSY}; raise RuntimeError('no server')").finish()
+    assert order.read_text().splitlines() == begins("now", "now+60minutes")
+    assert len(job.calls()) == 1
+
+
 def test_watchers_that_end_soon_are_followed_after_ever_longer_pauses_until_the_last_one(job: WatcherJob) -> None:
     WatcherState(num_short=1).write(job.state_path)
     job.start("print('there')")
@@ -221,10 +247,28 @@ def test_watchers_that_end_soon_are_followed_after_ever_longer_pauses_until_the_
     assert "there" not in job.printed()
     job.signal(signal.SIGTERM)
     assert job.finish() == 128 + signal.SIGTERM
-    WatcherState(num_short=MOST_SHORT).write(job.state_path)
+    WatcherState(num_short=FEWEST_SHORT, short_since=time.time() - GIVE_UP_S - 1).write(job.state_path)
     assert job.start("print('there')").finish() == 1
     assert "the last one" in job.printed()
     assert "there" not in job.printed()
+
+
+@pytest.mark.parametrize(("num_short", "hours"), [(40, 20), (3, 90)])
+def test_a_chain_ends_neither_before_a_day_nor_after_a_few_long_queues(num_short: int, hours: int) -> None:
+    assert not WatcherState(num_short=num_short, short_since=time.time() - hours * 3600).is_late()
+
+
+def test_a_watcher_whose_files_cannot_be_read_waits_for_them_and_believes_what_they_say(job: WatcherJob) -> None:
+    over = job.state_path.with_name("over")
+    WatcherState(is_over=True).write(over)
+    job.state_path.mkdir()  # any error but that it is not there
+    job.start("print('there')")
+    wait_until(lambda: "looking again" in job.printed(), "a word of what is wrong")
+    job.state_path.rmdir()
+    over.rename(job.state_path)
+    assert job.finish() == 0
+    assert "there" not in job.printed()
+    assert job.calls() == []
 
 
 def test_the_command_does_not_believe_to_be_the_job(job: WatcherJob) -> None:
@@ -243,3 +287,16 @@ def test_what_a_newer_kdgat_noted_is_left_to_it_with_its_jobs(job: WatcherJob) -
     assert (job.calls(), path.read_bytes()) == ([], before)
     path.write_text(json.dumps({"num_short": 0, "is_over": True, "more": 1}))
     assert job.start(SLEEPS).finish() == 0  # a key that is not known does not let a run that is over begin again
+
+
+def test_a_note_that_cannot_be_written_for_a_moment_delays_the_command_no_longer(
+    job: WatcherJob, tmp_path: Path
+) -> None:
+    files = FailingFiles(tmp_path / "files")
+    job.environment |= files.environment
+    with files.failing(errno.ESTALE, "*watcher.json*"):
+        job.start(SLEEPS)
+        wait_until(lambda: "cannot be written" in job.printed(), "a note that fails")
+        assert "there" not in job.printed()
+    job.wait_for_command()
+    assert job.state.num_short == 1

@@ -9,6 +9,7 @@ import socket
 import threading
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -104,6 +105,11 @@ def test_a_run_of_another_user_is_left_to_them(tmp_path: Path, name: str) -> Non
     output.require_free()
     os.chown(output.index_path, pwd.getpwnam(name).pw_uid if name == "nobody" else int(name), -1)
     before = sorted(tmp_path.iterdir())
+    with (
+        pytest.raises(RunError, match=r"who alone goes on with it"),
+        mock.patch("tempfile.TemporaryFile", side_effect=PermissionError),
+    ):
+        output.require_allowed()
     with pytest.raises(RunError, match=rf"is of user {name}, who alone goes on with it.*another --out"):
         output.require_free()
     with pytest.raises(RunError, match=f"is of user {name}"), output.lock():

@@ -83,6 +83,18 @@ def test_another_configuration_is_named_by_key_and_values(output: OutputDirector
     assert "--replan" in text
 
 
+def test_the_code_that_planned_it_is_named_with_a_difference_and_is_none_by_itself(
+    output: OutputDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.run.kept_plan.describe_code", lambda: "kdgat 1.0 (abc)")
+    plan = kept(output, run_of("training.max_epochs=3"))
+    monkeypatch.setattr("kdgat.run.kept_plan.describe_code", lambda: "kdgat 1.1 (def)")
+    assert plan.differences(run_of("training.max_epochs=3")) == []
+    differences = plan.differences(run_of("training.max_epochs=5"))
+    assert differences == ["planned by kdgat 1.0 (abc), now kdgat 1.1 (def)", "training.max_epochs: 3, now 5"]
+    assert plan.model_copy(update={"code": ""}).differences(run_of("training.max_epochs=5")) == differences[1:]
+
+
 def test_another_code_version_is_named_with_its_stage(output: OutputDirectory) -> None:
     run = run_of()
     plan = kept(output, run)

@@ -83,7 +83,7 @@ class Round:
         self.looks, self.works = FailingFiles(path / "looks"), FailingFiles(path / "works")
         pattern = f"{self.run.out}/!(prefect*)"  # Prefect's own database stands beside what is kdgat's
         self.looks.fail_by_chance(soak.odds, pattern)
-        self.works.fail_by_chance(soak.odds_of_jobs, pattern)
+        self.works.fail_by_chance(soak.odds, pattern)
         site = yaml.safe_load(find_sites()["slurm-test"].read_text()) | {
             "name": "soak",
             "watcher": {"walltime": "00:30:00", "memory": "2G"},
@@ -267,10 +267,9 @@ class Round:
 class Soak:
     """Rounds on one cluster, for so many minutes."""
 
-    def __init__(self, path: Path, minutes: float, seed: int, odds: float, odds_of_jobs: float, epochs: int) -> None:
+    def __init__(self, path: Path, minutes: float, seed: int, odds: float, epochs: int) -> None:
         self.path, self.minutes, self.epochs = path.resolve(), minutes, epochs
-        self.odds, self.odds_of_jobs = odds, odds_of_jobs
-        self.random, self.report = random.Random(seed), Report()
+        self.odds, self.random, self.report = odds, random.Random(seed), Report()
 
     def go(self, slurm: PrivateSlurm) -> Report:
         """Train undisturbed, then make rounds; the report is written after each."""
@@ -299,10 +298,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--odds", type=float, default=0.02, help="share of answers and looks that go wrong")
-    parser.add_argument("--odds-of-jobs", type=float, default=0.003, help="the same of looks at files in jobs")
     parser.add_argument("--epochs", type=int, default=40, help="of each stage; 32 steps each")
     options = parser.parse_args(arguments)
-    soak = Soak(options.out, options.minutes, options.seed, options.odds, options.odds_of_jobs, options.epochs)
+    soak = Soak(options.out, options.minutes, options.seed, options.odds, options.epochs)
     soak.path.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):  # the cluster ends, too
         signal.signal(number, lambda number, frame: sys.exit(128 + number))

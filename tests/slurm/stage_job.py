@@ -115,6 +115,11 @@ class StageJob:
         return path.read_text() if path.exists() else ""
 
     @property
+    def output(self) -> str:
+        """Return what its jobs have printed."""
+        return "".join(path.read_text() for path in sorted((self.path / "slurm").glob("*.out")))
+
+    @property
     def result(self) -> tuple[bytes, bytes]:
         """Return weights and metric rows, to be compared byte by byte."""
         return self.directory.weights_path.read_bytes(), self.directory.metrics_path.read_bytes()

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.watcher import STATE, WatcherState
 from kdgat.cluster.site import find_sites
 from tests.slurm.cluster_run import STAGE, ClusterRun, DetachedRun, stray_processes
 from tests.slurm.slurm import PrivateSlurm
+from tests.support.command_line import kdgat
 from tests.support.waiting import wait_until
 
 
@@ -67,6 +69,69 @@ def test_watchers_follow_each_other_and_the_job_of_the_stage_goes_on(
     assert run.ends == ["Completed"]
     assert run.weights() == undisturbed.weights()
     assert run.directory.metrics_path.read_bytes() == undisturbed.directory.metrics_path.read_bytes()
+
+
+def test_a_watcher_that_begins_while_the_output_is_away_waits_for_it_and_the_chain_goes_on(
+    run: DetachedRun, undisturbed: ClusterRun, slurm: PrivateSlurm
+) -> None:
+    run.start("--detach")
+    assert run.finish() == 0, run.printed()
+    run.hold()
+    run.wait_until(lambda: len(run.watchers(slurm)) == 3, "two watchers that wait")
+    first, second, third = sorted(run.watchers(slurm), key=int)
+    run.wait_until(lambda: reason(third) == "Dependency" and begin(third) != "N/A", "the third to be put off")
+    away = run.out.with_name("away")
+    run.out.rename(away)
+    WatcherState().write(away / "slurm" / STATE)  # the next one pauses for no minute
+    for pid in slurm.processes_of(first):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: run.watchers(slurm).get(second) == "RUNNING", "the second watcher")
+    wait_until(lambda: reason(third) == "Dependency", "the third behind it")
+    assert not run.out.exists()
+    away.rename(run.out)
+    run.wait_until(lambda: "had not the files of the run" in run.printed(), "a word of the second")
+    run.wait_until(lambda: len(run.watchers(slurm)) == 3, "two watchers that wait for it")
+    run.wait_until(lambda: begin(third) == "N/A", "the third to be next")  # it begins when this one ends
+    run.release()
+    run.wait_until(lambda: slurm.jobs() == [], "the end of all jobs")
+    assert run.ends == ["Completed"]
+    assert run.weights() == undisturbed.weights()
+
+
+def test_of_two_that_cannot_begin_the_second_waits_and_kdgat_runs_says_when_none_is_left(
+    run: DetachedRun, slurm: PrivateSlurm
+) -> None:
+    run.start("--detach")
+    assert run.finish() == 0, run.printed()
+    run.hold()
+    run.wait_until(lambda: len(run.watchers(slurm)) == 3, "two watchers that wait")
+    first, second, third = sorted(run.watchers(slurm), key=int)
+    run.wait_until(lambda: begin(third) != "N/A", "the third to be put off")
+    slurm.command("scancel", second)  # as one that a node ends at once
+    for pid in slurm.processes_of(first):
+        os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: reason(third) == "BeginTime", "the third, whose hour has not come")
+    assert unwatched(run) == ""
+    slurm.command("scancel", third)
+    wait_until(lambda: run.watchers(slurm) == {}, "the end of the chain")
+    assert "no watcher of it waits or runs" in unwatched(run)
+
+
+def asked(job_id: str, column: str) -> str:
+    command = ["squeue", "--noheader", f"--jobs={job_id}", f"--format={column}"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def reason(job_id: str) -> str:
+    return asked(job_id, "%r")
+
+
+def begin(job_id: str) -> str:
+    return asked(job_id, "%S")
+
+
+def unwatched(run: DetachedRun) -> str:
+    return kdgat("runs", "show", run.out, status=0).stderr
 
 
 def test_a_run_that_nobody_wants_stops_by_the_words_that_were_printed(run: DetachedRun, slurm: PrivateSlurm) -> None:

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.nightly
 def test_eight_stages_come_to_the_same_weights_whatever_slurm_answers_and_files_do(
     slurm: PrivateSlurm, tmp_path: Path
 ) -> None:
-    report = Soak(tmp_path, minutes=1, seed=1, odds=0.02, odds_of_jobs=0.003, epochs=8).go(slurm)
+    report = Soak(tmp_path, minutes=1, seed=1, odds=0.02, epochs=8).go(slurm)
     assert report.commands
     assert report.files
     assert report.wrong == [], report.rows()

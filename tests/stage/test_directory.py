@@ -234,9 +234,16 @@ def test_newest_part_stands_for_a_checkpoint_where_there_is_none(tmp_path):
     assert directory.newest_checkpoint() == "checkpoints/checkpoint-00000001.pt"
 
 
+def test_rows_that_share_a_line_after_a_crash_are_kept_and_the_next_one_has_a_line_of_its_own(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.metrics_path.write_bytes(b'{"epoch": 1}{"fit": "a", "epoch": 2}\n{"epoch": 0, "l{"epoch": 3}')
+    directory.append_metrics({"epoch": 4})
+    assert [row["epoch"] for row in directory.read_metrics()] == [1, 2, 3, 4]
+
+
 def test_a_damaged_line_of_the_metrics_is_left_out_and_named(tmp_path, caplog):
     directory = RunDirectory(tmp_path)
-    for damage in (b"\x80\n", b"{\n", b"3\n", b'{"epoch": 0{"epoch": 1}\n', b"\0\0\n"):
+    for damage in (b"\x80\n", b"{\n", b"3\n", b"\0\0\n"):
         caplog.clear()
         directory.metrics_path.write_bytes(b'{"epoch": 1}\n' + damage + b'{"epoch": 2}\n')
         assert directory.read_metrics() == [{"epoch": 1}, {"epoch": 2}]
@@ -246,7 +253,7 @@ def test_a_damaged_line_of_the_metrics_is_left_out_and_named(tmp_path, caplog):
 def test_a_damaged_owner_file_is_nobodys_and_the_next_owner_writes_it_anew(tmp_path):
     for damage in (b"", b"\x80", b"[1", b"3"):
         (tmp_path / "owner.json").write_bytes(damage)
-        assert read_owner(tmp_path / "owner.json") == {}
+        assert read_owner(tmp_path / "owner.json") is None
         with own(tmp_path / "owner.lock", tmp_path / "owner.json") as owner:
             owner.check()
 

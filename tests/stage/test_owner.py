@@ -5,14 +5,18 @@ import fcntl
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from kdgat.base import wait_until
+from kdgat.base import UserError, wait_until
 from kdgat.registry import Registry
 from kdgat.run import OutputDirectory
-from kdgat.stage.errors import StageBusyError
+from kdgat.stage import FailureKind
+from kdgat.stage.errors import OwnerLostError, StageBusyError
 from kdgat.stage.owner import Owner, own, require_free
+from kdgat.stage.runner import failure_kind
+from tests.support.faults import fail_at
 
 
 def of_nfs_4(flock):
@@ -160,12 +164,80 @@ def test_a_process_that_is_gone_is_not_waited_for(tmp_path, monkeypatch):
         pass
 
 
-def test_a_token_that_cannot_be_read_is_nobodys(tmp_path, monkeypatch):
-    owner = Owner(tmp_path / "owner.json")
-    owner.claim()
+@pytest.fixture(params=[errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOENT, None])
+def unreadable(request, monkeypatch):
+    """Let each look at a note fail, or show what a power cut left."""
+    read = Path.read_bytes
 
-    def stale(path):
-        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
+    def answer(path):
+        if not path.name.endswith("owner.json"):
+            return read(path)
+        if request.param is None:
+            return b""
+        raise OSError(request.param, os.strerror(request.param), str(path))
 
-    monkeypatch.setattr("kdgat.stage.owner.read_owner", stale)
-    assert owner.successor() == ""
+    monkeypatch.setattr(Path, "read_bytes", answer)
+    return answer
+
+
+def test_a_note_that_cannot_be_read_ends_no_owner_and_is_said_once(tmp_path, unreadable, caplog):
+    with own(tmp_path / "lock", tmp_path / "owner.json") as owner:
+        assert owner.successor() == ""
+        owner.check()
+        owner.check()
+    (warning,) = caplog.messages
+    assert str(tmp_path) in warning
+
+
+def test_a_note_that_cannot_be_read_leaves_a_busy_folder_busy(tmp_path, unreadable):
+    paths = tmp_path / "lock", tmp_path / "owner.json"
+    with own(*paths), pytest.raises(StageBusyError), own(*paths):
+        pytest.fail("two owners")
+
+
+def test_who_comes_to_a_note_that_cannot_be_read_waits_for_its_owner_to_beat(tmp_path, quick, monkeypatch):
+    output = OutputDirectory(tmp_path)
+    with output.lock():
+        monkeypatch.setattr("kdgat.stage.owner.read_owner", lambda path: None)
+
+        def second():
+            with pytest.raises(ValueError, match="in use by pid"), output.lock():
+                pytest.fail("two commands")
+
+        of_another_machine(monkeypatch, second)
+
+
+def test_another_token_and_a_note_that_is_gone_are_understood(tmp_path):
+    with own(tmp_path / "lock", tmp_path / "owner.json") as owner:
+        Owner(owner.path).claim()
+        with pytest.raises(OwnerLostError, match=f"taken over by pid {os.getpid()}"):
+            owner.check()
+        owner.path.unlink()
+        with pytest.raises(OwnerLostError, match="by a process that has ended"):
+            owner.check()
+
+
+def broken(flock):
+    """A filesystem in trouble: no lock is answered."""
+
+    def lock(file, kind):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    return lock
+
+
+def test_a_lock_that_cannot_be_asked_is_a_sentence_and_a_fault_of_the_surroundings(tmp_path, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", broken(fcntl.flock))
+    output = OutputDirectory(tmp_path)
+    for lock in (own(tmp_path / "lock", tmp_path / "owner.json"), output.lock()):
+        with pytest.raises(UserError, match=r"lock cannot be locked \(Input/output error\)") as raised, lock:
+            pytest.fail("an owner")
+        assert failure_kind(raised.value) is FailureKind.ENVIRONMENT
+    output.require_free()  # who takes it finds out
+
+
+def test_who_cannot_take_its_name_away_leaves_it(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch, own(tmp_path / "lock", tmp_path / "owner.json"):
+        fail_at(tmp_path / "owner.json", patch, lambda: OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+    with own(tmp_path / "lock", tmp_path / "owner.json"):
+        pass

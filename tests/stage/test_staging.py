@@ -273,3 +273,49 @@ def test_a_lock_that_somebody_keeps_is_not_waited_for_without_end(tmp_path, cach
         with staged(spec, directory) as used:
             assert used is spec
     assert "somebody keeps its lock" in caplog.text
+
+
+def test_who_leaves_does_not_wait_for_another_that_keeps_a_lock_and_the_next_one_removes_its_links(
+    tmp_path, cache, monkeypatch, caplog
+) -> None:
+    waited_s = []
+
+    def wait(condition, limit_s, poll_s):
+        waited_s.append(limit_s)
+        return condition()
+
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory) as used:
+        held = (cache / "locks" / spec.inputs["store"].sha256).open("a")
+        fcntl.flock(held, fcntl.LOCK_EX)
+        monkeypatch.setattr(staging, "wait_until", wait)
+    assert max(waited_s) < 10
+    assert [source.resolve(directory.path).exists() for source in used.inputs.values()] == [True, False]
+    assert "is left behind" in caplog.text
+    held.close()
+    with staged(*make_stage(tmp_path, "b")):
+        pass
+    assert files_in(cache) == []
+
+
+@pytest.mark.processes
+def test_a_signal_ends_the_wait_for_another_that_copies_and_pauses_the_stage(tmp_path, cache) -> None:
+    spec, directory = make_stage(tmp_path)
+    (cache / "locks").mkdir(parents=True)
+    with (cache / "locks" / spec.inputs["store"].sha256).open("a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        script = (
+            "import os, signal, sys\n"
+            "from kdgat.stage import RunDirectory, staging\n"
+            "from kdgat.stage.runner import run_stage\n"
+            "def wait(condition, limit_s, poll_s):\n"
+            "    if limit_s == staging.LOCK_TIMEOUT_S:\n"
+            "        os.kill(os.getpid(), signal.SIGTERM)\n"
+            "    return condition()\n"
+            "staging.wait_until = wait\n"
+            "print(run_stage(RunDirectory(sys.argv[1]), quiet=True).status)\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", script, directory.path], capture_output=True, text=True, check=True, timeout=120
+        )
+    assert done.stdout.strip() == "paused"

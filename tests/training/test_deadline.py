@@ -65,9 +65,22 @@ def test_squeue_that_fails_leaves_signals_only(squeue, caplog):
     assert "only signals will pause this stage" in caplog.text
 
 
-@pytest.mark.parametrize("text", ["N/A\n", "", "NONE"])
+@pytest.mark.parametrize("text", ["N/A\n", "NONE", "Welcome to the cluster\n\nN/A\n"])
 def test_job_without_limit_has_no_deadline(text):
-    assert math.isinf(parse_end_time(text))
+    assert parse_end_time(text) == math.inf
+
+
+@pytest.mark.parametrize("answer", ["", "slurm is busy", "2026-11-2", "\\377\\376N\\000/\\000A\\000", "17|N/A"])
+def test_an_end_that_cannot_be_understood_moves_no_deadline(squeue, monkeypatch, answer):
+    squeue(f"printf '{answer}\\n'")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    deadline = Deadline.from_environment(margin_floor_s=20.0)
+    deadline.end_time = time.time() + 10.0
+    assert deadline.reached()
+
+
+def test_an_end_is_found_below_the_greeting_of_a_wrapper():
+    assert parse_end_time("Welcome to node 17\n2026-11-27T12:00:00\n") == parse_end_time("2026-11-27T12:00:00")
 
 
 def test_margin_grows_with_the_longest_checkpoint_and_reached_counts_one_step():

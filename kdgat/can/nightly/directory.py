@@ -1,6 +1,6 @@
 """What the nightly runs of one dataset leave behind: runs, records, reports, and the lock of the night at work."""
 
-import shutil
+import errno
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -8,7 +8,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, list_folder, write_bytes_atomically
+from kdgat.base.files import remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
@@ -53,9 +54,11 @@ class NightlyDirectory(Exclusive):
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
         found = {}
-        for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
-            advice = f"remove {path.parent}, a night trains again"
-            found[path.parent] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
+        for run in filter(Path.is_dir, list_folder(self.runs_path)):
+            with suppress(FileNotFoundError):
+                path = run / NIGHTLY_FILE
+                advice = f"remove {run}, a night trains again"
+                found[run] = read_kept(NightlyRecord, path.read_bytes(), path, advice)
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:
@@ -108,13 +111,15 @@ class NightlyDirectory(Exclusive):
         return over[: max(0, len(over) - keep)]
 
     def remove_run(self, path: Path) -> None:
-        """Remove the directory of a run; RunError if somebody works in it."""
+        """Remove the directory of a run; RunError if somebody works in it, OSError if something in it stays."""
         with OutputDirectory(path).lock():
             # The marker goes last: what a kill leaves of the directory is still known to be a night's.
             for entry in path.iterdir():
                 if entry.name != NIGHTLY_FILE:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        shutil.rmtree(path)
+                    remove_tree(entry)
+        if left := {entry.name for entry in path.iterdir()} - {NIGHTLY_FILE}:
+            raise OSError(errno.ENOTEMPTY, f"{', '.join(sorted(left))} cannot be removed", str(path))
+        remove_tree(path)
 
 
 def _num_bytes(folder: Path) -> int:

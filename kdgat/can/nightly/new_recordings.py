@@ -150,7 +150,7 @@ class NewRecordings:
 
 def require_recordings(data: DataConfig, inbox: Path | None) -> None:
     """Refuse to begin where neither the dataset's folder nor a file in the inbox is there: DatasetError."""
-    if inbox is None or not inbox.is_dir() or not any(path.is_file() for path in inbox.rglob("*")):
+    if inbox is None or not holds_files(inbox):
         find_entry(data.dataset, data.data_root, data.catalog)
 
 
@@ -203,6 +203,11 @@ def gather_new_recordings(
         waiting=[*waiting, *(str(scan.folder / name) for name, reason in left.items() if not reason)],
         leave_out=tuple(sorted(refusals)),
     )
+
+
+def holds_files(inbox: Path) -> bool:
+    """Return whether an inbox has a file. Hidden ones are none: NFS so keeps what was removed while it is read."""
+    return any(path.is_file() and not path.name.startswith(".") for path in inbox.rglob("*"))
 
 
 def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:

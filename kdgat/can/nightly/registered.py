@@ -15,7 +15,7 @@ from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
-from kdgat.stage import Finished, RunDirectory
+from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import read_attempts
 from kdgat.training import TrainingConfig
 
@@ -49,8 +49,7 @@ def model_source(run_directory: Path) -> ModelSource:
     records = list(run.records())
     files: dict[str, Path | bytes] = {}
     for record in records:
-        directory = run.output.stage_directory(record)
-        for path in _files_of(directory):
+        for path in _files_of(run, record):
             files[path.relative_to(run.output.path).as_posix()] = path
     config = run.index.config
     if run.catalog is not None:
@@ -71,12 +70,14 @@ def content_hash(content: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _files_of(directory: RunDirectory) -> list[Path]:
-    """List what is kept of a stage: what it was asked, how it went, and what it learned, but no graphs."""
-    outcome = directory.read_outcome()
-    artifacts = outcome.artifacts if isinstance(outcome, Finished) else {}
+def _files_of(run: FinishedCanRun, record: StageRecord) -> list[Path]:
+    """List what is kept of a stage: what it was asked, how it went, and what it learned, as it wrote that; no graphs.
+
+    RunError of what is not as it was written: it would be another model under the name of this one.
+    """
+    directory = run.output.stage_directory(record)
     kept = [directory.spec_path, directory.outcome_path, directory.provenance_path, directory.metrics_path]
-    kept += [directory.path / path for name, path in artifacts.items() if name in HANDED_ON]
+    kept += [run.artifact(record, name) for name in run.outcome(record).artifacts if name in HANDED_ON]
     return [path for path in kept if path.is_file()]
 
 

@@ -6,7 +6,6 @@ memory-mapped arrays. The existing practice of running the teacher in every step
 
 import json
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.base import UserError, write_json_atomically
+from kdgat.base.files import remove_tree, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
 
@@ -90,8 +90,8 @@ class TeacherOutputs:
                 )
             return TeacherOutputs(directory, pool)
         partial = directory.with_name(directory.name + ".partial")
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
+        remove_tree(partial)
+        partial.mkdir(parents=True, exist_ok=True)
         chosen = np.arange(pool.num_graphs) if indices is None else np.sort(indices)
         arrays: dict[str, NDArray[Any]] = {}
         levels: dict[str, list[str]] = {"window": [], "node": []}
@@ -112,7 +112,8 @@ class TeacherOutputs:
         for array in arrays.values():
             array.flush()  # type: ignore[attr-defined]
         write_json_atomically(partial / DESCRIPTION, {"identity": identity, **levels})
-        shutil.rmtree(directory, ignore_errors=True)
+        if not remove_tree(directory):  # what stays goes with the run directory, under a name that nothing has
+            directory.replace(temporary_path(directory))
         partial.replace(directory)
         return TeacherOutputs(directory, pool)
 

@@ -33,7 +33,7 @@ def read_mf4(path: Path) -> Rows:
 
     Raise RecordingError for a measurement without CAN frames, and for a file that cannot be read.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         columns_path = Path(folder) / "columns.npz"
         limit_s = most_time(path.stat().st_size, LEAST_S)
         command = [sys.executable, "-P", "-m", __name__, str(path), str(columns_path), str(limit_s)]

@@ -139,7 +139,7 @@ def write_dataset(
         raise UserError(f"{folder}: is not empty; remove it, or choose another folder or dataset name")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and moved at the end: a folder of that name always holds the whole dataset.
-    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent, ignore_cleanup_errors=True) as temporary:
         unfinished = Path(temporary) / name
         for scenario, vehicle_name, attack, duration_s in plan:
             vehicle = make_vehicle(_seed_of(seed, vehicle_name), vehicle_name)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from io import FileIO
@@ -22,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError, hdf5, sync_to_disk
-from kdgat.base.files import replacing, temporary_path
+from kdgat.base.files import remove_tree, replacing, temporary_path
 from kdgat.base.kept import refuse_newer
+from kdgat.base.memory import require_memory
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
@@ -113,6 +113,8 @@ class LapStore:
         path = Path(path)
         with open_hdf5(path) as file, damage_named(path):
             _check_schema(path, file)
+            # Those that were never written take nothing in the file.
+            require_memory(path, sum(file[name].nbytes for name in (N, SEED, CONTENT, FAMILY)))
             columns = {name: file[name][:] for name in (N, SEED, CONTENT)}
             columns[FAMILY] = np.asarray(file[FAMILY].asstr()[:], dtype=object)
             storage = str(file.attrs[STORAGE_KEY])
@@ -205,6 +207,8 @@ class LapStore:
 
     def _read(self, columns: dict[str, h5py.Dataset], place: int) -> StoredRecord:
         values: dict[str, Any] = dict.fromkeys(_KINDS)
+        if COSTS in columns:
+            self._require_memory(place)
         with damage_named(self.path):
             values |= {name: column[place] for name, column in columns.items()}
             for name in (FAMILY, PARAMETERS, TAG, CONTENT):
@@ -224,11 +228,18 @@ class LapStore:
             )
         return record
 
+    def _require_memory(self, place: int) -> None:
+        """Refuse a record whose costs have no room; a small one is not worth the question."""
+        num_bytes = 8 * int(self._sizes[place]) ** 2
+        if num_bytes > _BUFFER_BYTES:
+            require_memory(self.path, num_bytes, f"record {place}")
+
     def _restore(self, stored: StoredRecord, place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
         if stored.costs is not None:
             cost, mask = split_costs(stored.costs, stored.n)
             cause = "the content was damaged or edited"
         else:
+            self._require_memory(place)
             cost, mask = _regenerate(self.path, stored, place)
             cause = f"this kdgat or numpy ({_versions()}) draws otherwise than the one that wrote it"
         found = content_hash(cost, mask)
@@ -288,7 +299,7 @@ def open_hdf5(path: Path) -> h5py.File:
     try:
         return hdf5.open_hdf5(path)
     except OSError as error:
-        if h5py.is_hdf5(path):
+        if hdf5.is_hdf5(path):
             raise UserError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
         raise UserError(f"{path}: not an HDF5 file; give one written by kdgat lap generate") from error
 
@@ -306,14 +317,11 @@ def damage_named(path: Path) -> Iterator[None]:
 
 def remove_abandoned(path: Path) -> None:
     """Remove what writers of a file or folder left that were killed on this machine and could not clean up."""
-    prefix, suffix = temporary_path(path).name.rsplit(".", 2)[0] + ".", ".tmp"
+    prefix = temporary_path(path).name.rsplit(".", 3)[0] + "."
     for entry in path.parent.glob(".*.tmp"):
-        owner = entry.name.removeprefix(prefix).removesuffix(suffix)
+        owner = entry.name.removeprefix(prefix).split(".")[0]
         if entry.name.startswith(prefix) and owner.isdigit() and not _is_alive(int(owner)):
-            if entry.is_dir():
-                shutil.rmtree(entry, ignore_errors=True)
-            else:
-                entry.unlink(missing_ok=True)
+            remove_tree(entry)
 
 
 def _is_alive(process: int) -> bool:

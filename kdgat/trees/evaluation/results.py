@@ -117,6 +117,7 @@ class Evaluation(Versioned):
     shares: list[Shares] = Field(default=[])
     pictures: list[DrawnTree] = Field(default=[])
     map: list[Point] = Field(default=[])
+    notes: list[str] = Field(default=[], description="what the scores cannot say")
 
 
 class GrowthSummary(Config):
@@ -164,6 +165,7 @@ class TreesResults(RunResults):
     pictures: list[DrawnTree] = Field(description="test trees")
     map: list[Point] = Field(description="of the first seed")
     memory: Memory | None = None
+    notes: list[str] = Field(default=[], description="what the scores cannot say")
 
     def measures(self) -> list[Measure]:
         """Return what the pretrained model predicts of growth and order, and what it is worth with few labels."""

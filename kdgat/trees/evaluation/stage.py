@@ -59,7 +59,7 @@ from kdgat.trees.sections import (
     PretrainStageConfig,
 )
 from kdgat.trees.stages import open_store, task_of
-from kdgat.trees.training.finetuning import Task, choose_labelled, labelled, predictions
+from kdgat.trees.training.finetuning import Task, choose_labelled, describe_untrained, labelled, predictions
 from kdgat.trees.training.pretraining import PretrainedTrees
 from kdgat.trees.training.source import TreeBatchSource
 
@@ -99,6 +99,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "nodes": {split: work.num_nodes(split) for split in work.stores},
         "median_edge": work.stores[TRAIN].build["scale"],
         "scores": scores,
+        "notes": work.notes(),
         **found["pretext"],
         **found["pictures"],
     })  # fmt: skip
@@ -218,6 +219,12 @@ class _Work:
         with open_hdf5(self.parts.path(_embeddings_name(method, split))) as file:
             found: Floats = file["embeddings"][:]
         return found
+
+    def notes(self) -> list[str]:
+        """Return sentences on what the scores cannot say."""
+        if self.task is None:
+            return []
+        return describe_untrained({split: store.columns for split, store in self.stores.items()}, self.task.classes)
 
     def truth(self, split: str, chosen: NDArray[np.int64]) -> NDArray[Any]:
         """Return classes or numbers of networks."""

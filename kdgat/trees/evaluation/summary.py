@@ -72,6 +72,7 @@ def summarise(evaluations: Sequence[Evaluation], **origin: Any) -> TreesResults:
         shares=first.shares,
         pictures=first.pictures,
         map=first.map,
+        notes=list(dict.fromkeys(note for one in evaluations for note in one.notes)),
     )
     return results.model_copy(update={"conclusions": conclude(results)})
 
@@ -138,7 +139,7 @@ def _scores(evaluations: Sequence[Evaluation]) -> list[ScoreSummary]:
 
 def conclude(results: TreesResults) -> list[str]:
     """Say in sentences what the numbers mean, good or bad."""
-    return [*_of_growth(results), *_of_order(results), *_of_scores(results)]
+    return [*_of_growth(results), *_of_order(results), *_of_scores(results), *results.notes]
 
 
 def _of_growth(results: TreesResults) -> list[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kdgat.base import UserError
+from kdgat.stage.faults import is_environment_fault
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
 from kdgat.trees.reading.result import ReadTree
@@ -158,6 +159,8 @@ def read_sources(
         try:
             found.append((source, source.read(settings, seed)))
         except ReadError as error:
+            if is_environment_fault(error):  # a later look can read it: without it the data would be other data
+                raise
             refusals.append(Refusal(source.path, error.problem))
     return found, refusals
 

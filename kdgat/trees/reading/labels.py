@@ -76,7 +76,7 @@ def _read_cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be opened: {error.strerror}") from error
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
         raise UserError(f"{path}:{line}: byte {error.object[error.start]:#x} is no UTF-8: save it as UTF-8") from None

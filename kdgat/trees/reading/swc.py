@@ -122,7 +122,7 @@ def _decode(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ReadError(path, f"cannot be opened: {error.strerror}") from None
+        raise ReadError(path, f"cannot be opened: {error.strerror}") from error
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:

@@ -27,6 +27,7 @@ from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input
 from kdgat.trees.reading.collection import Refusal, TreeSource, check_refusals, read_sources
 from kdgat.trees.sections import FEATURE_VERSION, GeneratedConfig, PrepareConfig
 from kdgat.trees.structure.tree import Tree, contract
+from kdgat.trees.training.finetuning import describe_untrained
 from kdgat.trees.training.splits import split_files
 
 logger = logging.getLogger(__name__)
@@ -191,10 +192,11 @@ class _Preparation(Preparation):
         """Refuse labels that nothing can be learned from, before hours are spent; UserError says what to give."""
         if not self.config.for_task:
             return
-        known = {}
-        for split in SPLITS:
-            columns = GraphStore.open(self.directory.path / f"{split}.h5").columns
-            known[split] = np.asarray(columns["label"])[np.asarray(columns["labelled"]) > 0]
+        of_split = {split: GraphStore.open(self.directory.path / f"{split}.h5").columns for split in SPLITS}
+        known = {
+            split: np.asarray(columns["label"])[np.asarray(columns["labelled"]) > 0]
+            for split, columns in of_split.items()
+        }
         if not any(len(labels) for labels in known.values()):
             return
         empty = [split for split in SPLITS if not len(known[split])]
@@ -202,6 +204,8 @@ class _Preparation(Preparation):
             raise UserError(f"{', '.join(empty)}: no tree with a label: label more files, or state their splits")
         if self.classes and len(np.unique(known[TRAIN])) < 2:
             raise UserError("all labelled training trees are of one class: give two, or set label_fractions=[]")
+        for sentence in describe_untrained(of_split, self.classes):
+            logger.warning("%s", sentence)
 
     def _join_split(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
         """Write the store of a split; return the number of its networks."""

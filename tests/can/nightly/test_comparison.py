@@ -312,6 +312,16 @@ def test_the_same_run_is_the_same_model_whatever_happened_to_its_directory(
     assert model_source(run.path).content == model_source(plain.path).content != model_source(wide.path).content
 
 
+def test_weights_that_are_not_as_their_stage_wrote_them_become_no_model(plain: OutputDirectory, tmp_path: Path) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    weights = next(run.stages_path.glob("normal-*/weights.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(RunError, match=r"weights\.safetensors is changed since .* wrote it"):
+        model_source(run.path)
+
+
 def test_a_configuration_is_the_same_wherever_the_data_lie(data_root: Path) -> None:
     one, other = small_config(data_root), small_config(Path("elsewhere"), leave_out=["x"])
     other = other.model_copy(update={"start_from": "some/model"})

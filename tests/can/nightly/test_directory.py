@@ -1,5 +1,6 @@
 """Runs, records and reports of nights are found, kept and removed; one night at a time."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -103,6 +104,27 @@ def test_a_run_that_somebody_works_in_is_not_removed(directory: NightlyDirectory
     with OutputDirectory(runs[0]).lock(), pytest.raises(RunError, match="is in use"):
         directory.remove_run(runs[0])
     assert (runs[0] / "stages" / "prepare" / "train.h5").is_file()
+
+
+def test_a_run_in_which_somebody_has_a_file_open_stays_known_until_a_later_night_removes_it(
+    directory: NightlyDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = over(directory, "night-1", "2026-01-01T00:00:00+00:00")
+    unlink = os.unlink
+
+    def refuse(path: str, **options: int) -> None:
+        if str(path).endswith("train.h5"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        unlink(path, **options)
+
+    with monkeypatch.context() as is_open:
+        is_open.setattr(os, "unlink", refuse)
+        with pytest.raises(OSError, match="stages cannot be removed"):
+            directory.remove_run(run)
+    assert {path.name for path in run.iterdir()} == {NIGHTLY_FILE, "stages"}
+    assert directory.old_runs(0) == [run]
+    directory.remove_run(run)
+    assert not run.exists()
 
 
 def test_one_night_at_a_time(directory: NightlyDirectory) -> None:

@@ -14,7 +14,7 @@ import pytest
 from kdgat.base import UserError, sha256_of_file
 from kdgat.can.config import DataConfig
 from kdgat.can.nightly import new_recordings
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings
+from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings, holds_files
 from kdgat.canbus import find_recordings, read_recording, write_recording
 from kdgat.canbus.catalog import DatasetError, walk_recordings
 from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
@@ -348,6 +348,14 @@ def test_the_first_recordings_of_a_dataset_may_come_by_the_inbox(places: Places)
         path.rename(places.inbox / path.name)
     places.folder.rmdir()
     assert len(places.night().new) == 3
+
+
+def test_what_nfs_keeps_of_a_removed_file_is_no_file_of_an_inbox(places: Places) -> None:
+    (places.inbox / "test_a").mkdir()
+    (places.inbox / "test_a" / ".nfs0000000000a0").touch()
+    assert not holds_files(places.inbox)
+    (places.inbox / "test_a" / "drive.log").touch()
+    assert holds_files(places.inbox)
 
 
 def test_an_inbox_that_is_missing_is_made(places: Places) -> None:

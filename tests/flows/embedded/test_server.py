@@ -17,6 +17,7 @@ from flows.deployment.installation import Installation
 from flows.embedded.loopback import LOOPBACK, is_ours
 from flows.embedded.server import API_URL_VARIABLE, CLIENT_AUTH_VARIABLE, START_TIMEOUT_VARIABLE, prefect_api
 from kdgat.base import UserError
+from kdgat.cluster.slurm import command_environment
 from tests.support.waiting import wait_until
 
 
@@ -49,6 +50,20 @@ def test_a_configured_server_that_is_down_is_one_sentence_with_a_fix(
         prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"),
     ):
         pytest.fail("it went on without a server")
+
+
+def test_jobs_get_the_proxies_of_a_person_where_this_command_can_use_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", "socks5://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "own.example")
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        monkeypatch.setenv(API_URL_VARIABLE, f"http://{LOOPBACK}:{listener.getsockname()[1]}/api")
+        with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"):
+            httpx.Client(verify=False).close()
+            given = command_environment()
+    assert given["all_proxy"] == "socks5://127.0.0.1:9"
+    assert given["no_proxy"] == given["NO_PROXY"] == "own.example,127.0.0.1,::1,localhost"
 
 
 def test_the_server_of_an_installation_is_told_its_string_and_no_other(

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.base import UserError
+from kdgat.base import UserError, memory
 from kdgat.base.files import temporary_path
+from kdgat.lap.instances import store as store_module
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import content_hash, join_costs, label, split_costs
 from kdgat.lap.instances.store import STORAGES, LapStore, Storage, write_store
@@ -195,6 +196,31 @@ def test_a_killed_writer_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
     other.touch()  # of a process that lives, and of another file
     write_store(path, [generate("uniform", 3, 0)])
     assert sorted(tmp_path.iterdir()) == sorted([path, other])
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_a_record_that_memory_has_no_room_for_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, storage: Storage
+) -> None:
+    path = tmp_path / "a.h5"
+    write_store(path, [generate("uniform", n, 0) for n in (3, 60)], storage)
+    store = LapStore.open(path)
+    monkeypatch.setattr(store_module, "_BUFFER_BYTES", 0)
+    monkeypatch.setattr(memory, "available_memory", lambda: 10_000)
+    assert store.record(0).n == 3
+    with pytest.raises(UserError, match=r"a\.h5: record 1 holds .*, and this machine has .* left"):
+        store.record(1)
+
+
+def test_columns_that_were_never_written_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write_store(path, [generate("uniform", 3, 0)])
+    with h5py.File(path, "r+") as file:
+        for name in file:
+            file[name].resize((1 << 40,))
+        file.attrs["records"] = 1 << 40
+    with pytest.raises(UserError, match=r"holds .*, unpacked, and this machine has .* left"):
+        LapStore.open(path)
 
 
 @pytest.mark.processes

@@ -1,7 +1,13 @@
+import errno
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from kdgat.base import UserError
+from kdgat.stage import FailureKind
+from kdgat.stage.runner import failure_kind
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import Refusal, check_refusals, holds_trees, read_folder, read_sources
 from kdgat.trees.reading.settings import ReadSettings
@@ -138,3 +144,21 @@ def test_a_source_of_an_unknown_kind_is_refused(root):
     (source,) = read_folder(root / "a.swc").sources
     with pytest.raises(ReadError, match="no known suffix"):
         type(source)("x", root / "x.doc").read()
+
+
+@pytest.mark.parametrize(("number", "is_left_out"), [(errno.EIO, False), (errno.ESTALE, False), (errno.ENOENT, True)])
+def test_a_file_that_cannot_be_read_now_is_not_left_out(root, monkeypatch, number, is_left_out):
+    read = Path.read_bytes
+
+    def refuse(path):
+        if path.name == "b.swc":
+            raise OSError(number, os.strerror(number), str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    if is_left_out:
+        assert [refusal.path.name for refusal in read_sources(read_folder(root).sources)[1]] == ["b.swc"]
+    else:
+        with pytest.raises(ReadError, match=os.strerror(number)) as caught:
+            read_sources(read_folder(root).sources)
+        assert failure_kind(caught.value) is FailureKind.ENVIRONMENT

@@ -329,6 +329,21 @@ def test_labels_that_nothing_can_be_learned_from_are_refused_before_training(
     assert prepared(tmp_path / "unused", folder_config(folder, "label_fractions=[]"))
 
 
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_a_class_that_training_has_no_tree_of_is_told(
+    split: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "cells"
+    rows = ["a,train", "b,train", "a,validation", "a,test", f"c,{split}", f"c,{split}"]
+    for place in range(len(rows)):
+        write_swc(folder / f"cell{place}.swc", random_tree(place, 30))
+    lines = [f"cell{place}.swc,{row}" for place, row in enumerate(rows)]
+    (folder / "labels.csv").write_text("\n".join(["file,label,split", *lines]) + "\n")
+    assert prepared(tmp_path, folder_config(folder))
+    assert f"no training tree is of the class 'c', so no model can name it: 2 in {split} of it" in caplog.text
+    assert "class 'a'" not in caplog.text
+
+
 @pytest.fixture(scope="module")
 def braids(tmp_path_factory: pytest.TempPathFactory) -> Path:
     labels = [["left", "right"][place // 2 % 2] for place in range(12)]
