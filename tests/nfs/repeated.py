@@ -56,9 +56,9 @@ class _Connection:
             if (program, version) == (PROGRAM, VERSION) and procedure in REPEATED:
                 name = REPEATED[procedure]
                 self._server.repeated[name] = self._server.repeated.get(name, 0) + 1
-                self._lost[number ^ OTHER] = threading.Event()
+                answered = self._lost[number ^ OTHER] = threading.Event()
                 _send(self._far, struct.pack(">I", number ^ OTHER) + record[4:])
-                self._lost[number ^ OTHER].wait()
+                answered.wait()
             _send(self._far, record)
 
     def _answers(self) -> None:
