@@ -14,7 +14,7 @@ def test_a_damaged_provenance_is_named_as_missing_and_the_rest_is_shown(text: by
     directory = RunDirectory(output.stages_path / "line").create(StageSpec(family="toy", stage="line", seed=0))
     directory.write_outcome(Finished())
     directory.provenance_path.write_bytes(text)
-    record = StageRecord(name="line", stage="line", scale="", seed=0, state=StageState.FINISHED)
+    record = StageRecord(name="evaluation", stage="evaluation", scale="small", seed=0, state=StageState.FINISHED)
     record = record.model_copy(update={"directory": str(directory.path.relative_to(output.path))})
     output.write_index(RunIndex(family="toy", config={}, stages=[record]))
     output.results_path.write_text("{}")
