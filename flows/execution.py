@@ -24,7 +24,7 @@ from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
 from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, ENDED_STATES
-from kdgat.run.kept_plan import KeptPlan, describe_differences
+from kdgat.run.kept_plan import KeptPlan, describe_differences, describe_other_epochs
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import create_stage
 from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, RunDirectoryError
@@ -63,6 +63,8 @@ class Execution:
         found = map(RunDirectory, filter(Path.is_dir, list_folder(output.stages_path)))
         self._left = [directory for directory in found if _has_open_attempts(directory)]
         self.run, self._plan = self._kept(run) if is_cluster else (run, KeptPlan.of_run(run))
+        if told := describe_other_epochs(output, self.run):
+            logger.warning("%s", told)
         self._plan.write(output)
         self.run = self._plan.noting_inputs(self.run, output)
         self.index = new_index(self.run)

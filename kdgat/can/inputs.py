@@ -155,9 +155,10 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
             record = trained.get(planned.name)
             if record is None:
                 known = [record.name for record in trained.values() if record.stage in RUN_KINDS.trained]
+                advice = run.describe_failed(planned.stage, planned.seed)
                 raise StageInputError(
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
-                    f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
+                    f"{', '.join(known) or 'none'}){advice or '; train these seeds only, or start from scratch'}"
                 )
             found[planned.name] = StageInput.of_file(run.artifact(record, WEIGHTS))
     return found

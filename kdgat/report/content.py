@@ -16,7 +16,7 @@ from kdgat.run import EVALUATION, OutputDirectory, StageRecord
 from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.finished import Curve, curves_of_fits, has_results
 from kdgat.run.results import RunResults
-from kdgat.stage import Finished, RunDirectory, Work
+from kdgat.stage import Finished, RunDirectory, RunDirectoryError, Work
 from kdgat.stage.provenance import read_attempts
 
 R = TypeVar("R", bound=RunResults)
@@ -112,10 +112,13 @@ def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]
         missing.append(f"{record.directory}/{directory.metrics_path.name}: no training curve of {record.name}.")
     if record.state not in DONE_STATES:
         missing.append(f"{record.name}: the stage is {record.state}, not finished. {record.message}".strip())
+    attempts: list[dict[str, Any]] = []
     if directory.provenance_path.is_file():
-        attempts = read_attempts(directory.provenance_path)
+        try:
+            attempts = read_attempts(directory.provenance_path)
+        except RunDirectoryError as error:
+            missing.append(f"{record.name}: {error}")
     else:
-        attempts = []
         missing.append(f"{record.directory}/{directory.provenance_path.name}: no provenance of {record.name}.")
     return StageContent(record, curves, attempts, _read_usages(directory), _read_profiles(directory))
 

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeGuard, TypeVar
 
 from kdgat.base.hashes import KnownHashes
 from kdgat.base.kept import refuse_newer
-from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.measure import Measure
 from kdgat.run.results import Versioned
 from kdgat.stage import Finished
@@ -44,6 +44,21 @@ class FinishedRun:
         for record in self.index.stages:
             if record.state in DONE_STATES and stage in (None, record.stage) and seed in (None, record.seed):
                 yield record
+
+    def describe_failed(self, stage: str | None = None, seed: int | None = None) -> str:
+        """Say which stages of this kind and seed have failed, and what can be done with them; empty if none has."""
+        failed = [
+            f"{record.name} has failed ({record.reason})"
+            for record in self.index.stages
+            if record.state == StageState.FAILED and stage in (None, record.stage) and seed in (None, record.seed)
+        ]
+        if not failed:
+            return ""
+        return (
+            f"; {', '.join(failed)}: a stage that failed has no weights to hand on, and its checkpoints go on only "
+            "with the configuration that they are of. With another one, as a lower training.learning_rate, train from "
+            "scratch: leave start_from away"
+        )
 
     def outcome(self, record: StageRecord) -> Finished:
         """Return what a stage reported; RunError if its directory has no such outcome."""

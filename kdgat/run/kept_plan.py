@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 from kdgat.base import write_bytes_atomically
 from kdgat.base.configuration import without_keys
 from kdgat.base.kept import read_kept
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage import StageInput
 from kdgat.stage.provenance import describe_code
@@ -157,6 +157,29 @@ def describe_differences(differences: list[str]) -> str:
     more = len(differences) - MOST_DIFFERENCES
     named = [*differences[:MOST_DIFFERENCES], *([f"{more} more"] if more > 0 else [])]
     return f"jobs of another plan are under way, and the run goes on with that one ({'; '.join(named)}); {GIVE_UP}"
+
+
+def describe_other_epochs(output: OutputDirectory, run: Run) -> str:
+    """Say what becomes of a finished run whose numbers of epochs alone are others now; empty of any other run."""
+    try:
+        kept, index = KeptPlan.read(output), output.read_index()
+    except RunError:  # nothing is known to have finished
+        return ""
+    if kept is None or any(record.state not in DONE_STATES for record in index.stages):
+        return ""
+    before, now = (  # what says nothing, as `training_of.line: {}`, is no difference
+        {key: value for key, value in _flat(config) if value != {}}
+        for config in (kept.config, run.config.model_dump(mode="json"))
+    )
+    changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+    if not changed or any(key.rpartition(".")[2] != "max_epochs" for key in changed):
+        return ""
+    named = "; ".join(f"{key}: {before.get(key)}, now {now.get(key)}" for key in changed)
+    return (
+        f"what has finished in {output.path} had another number of epochs ({named}): as the learning rate follows it, "
+        "those stages train anew from step 0, beside it. To begin from the weights that are there, give another --out "
+        f"and -O start_from={output.path}"
+    )
 
 
 def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:

@@ -107,20 +107,30 @@ def _short_revision(git: Mapping[str, Any]) -> str:
 
 
 def read_attempts(path: Path) -> list[dict[str, Any]]:
-    """Read the attempts of a `provenance.json`, none before the first; RunDirectoryError for that of a newer kdgat."""
+    """Read the attempts of a `provenance.json`, none before the first.
+
+    Raises:
+        RunDirectoryError: if it is damaged, or of a newer kdgat.
+    """
     try:
         content = json.loads(path.read_bytes())
+        refuse_newer(content, path, RunDirectoryError)
+        return [dict(attempt) for attempt in content["attempts"]]
     except FileNotFoundError:
         return []
-    refuse_newer(content, path, RunDirectoryError)
-    return [dict(attempt) for attempt in content["attempts"]]
+    except RunDirectoryError:
+        raise
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunDirectoryError(
+            f"{path} is damaged ({type(error).__name__}: {error}): remove it, what was trained does not need it"
+        ) from error
 
 
 def _attempts_or_none(path: Path) -> list[dict[str, Any]] | None:
     """Read the attempts; None, with a warning, if that cannot be done."""
     try:
         return read_attempts(path)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, RunDirectoryError) as error:
         logger.warning("%s is left as it is, for it cannot be read: %s", path, error)
         return None
 

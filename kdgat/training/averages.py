@@ -1,5 +1,6 @@
 """Epoch means of whatever a module logs, kept on its device so that a step does not wait for the GPU."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, SupportsFloat
@@ -39,8 +40,11 @@ class Averages:
         return dict(self.sums), dict(self.weights)
 
     def means(self) -> dict[str, float]:
-        """Return the mean of each name; waits for the device."""
-        return {name: float(total) / self.weights[name] for name, total in self.sums.items()}
+        """Return the mean of each name, NaN of one over no graphs; waits for the device."""
+        return {
+            name: float(total) / weight if (weight := self.weights[name]) else math.nan
+            for name, total in self.sums.items()
+        }
 
     def state_dict(self) -> dict[str, Any]:
         """Return sums and weights."""

@@ -148,7 +148,8 @@ def starting_weights(path: Path, seed: int) -> Path:
             )
         records = list(run.records(PRETRAIN))
         if not records:
-            raise StageInputError(f"start_from={path}: no pretraining has finished there: run it to its end")
+            advice = run.describe_failed(PRETRAIN) or ": run it to its end"
+            raise StageInputError(f"start_from={path}: no pretraining has finished there{advice}")
         of_seed = [record for record in records if record.seed == seed]
         if not of_seed and len(records) > 1:
             seeds = ", ".join(str(record.seed) for record in records)

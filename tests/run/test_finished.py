@@ -1,4 +1,19 @@
-from kdgat.run.finished import curves_of_fits
+from pathlib import Path
+
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.finished import FinishedRun, curves_of_fits
+
+
+def test_of_a_stage_that_failed_it_is_said_why_and_what_its_checkpoints_are_good_for(tmp_path: Path) -> None:
+    failed = StageRecord(name="line-seed0", stage="line", scale="small", seed=0, state=StageState.FAILED)
+    failed = failed.model_copy(update={"message": "NUMERIC: train_loss is not finite"})
+    output = OutputDirectory(tmp_path)
+    output.write_index(RunIndex(family="toy", config={}, stages=[failed]))
+    run = FinishedRun(output)
+    said = run.describe_failed("line", 0)
+    assert "line-seed0 has failed (train_loss is not finite)" in said
+    assert "lower training.learning_rate, train from scratch: leave start_from away" in said
+    assert run.describe_failed("other") == run.describe_failed(seed=1) == ""
 
 
 def test_a_training_curve_merges_rows_of_an_epoch() -> None:

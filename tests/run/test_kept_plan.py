@@ -9,7 +9,8 @@ from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.inputs import can_run
 from kdgat.run import OutputDirectory, Run, RunError
-from kdgat.run.kept_plan import MOST_DIFFERENCES, KeptPlan, describe_differences
+from kdgat.run.directory import RunIndex, StageRecord, StageState
+from kdgat.run.kept_plan import MOST_DIFFERENCES, KeptPlan, describe_differences, describe_other_epochs
 from kdgat.stage import StageInput
 from tests.can.small_runs import make_config
 
@@ -155,3 +156,27 @@ def test_a_plan_that_this_version_cannot_read_is_refused_with_what_to_do(output:
     plan.config["gone"] = 1
     with pytest.raises(RunError, match=r"gone.*--replan"):
         plan.run(FAMILY, run_of())
+
+
+@pytest.mark.parametrize(
+    ("state", "overrides", "told"),
+    [
+        (StageState.FINISHED, ["training.max_epochs=9"], True),
+        (StageState.PAUSED, ["training.max_epochs=9"], False),
+        (StageState.FINISHED, ["training.max_epochs=9", "training.learning_rate=0.5"], False),
+        (StageState.FINISHED, [], False),
+    ],
+)
+def test_other_epochs_of_a_finished_run_are_told_to_train_anew(
+    state: StageState, overrides: list[str], told: bool, output: OutputDirectory
+) -> None:
+    kept(output, run_of())
+    record = StageRecord(name="prepare", stage="prepare", scale="shared", seed=0, state=state)
+    output.write_index(RunIndex(family="can", config={}, stages=[record]))
+    said = describe_other_epochs(output, run_of(*overrides))
+    assert ("training.max_epochs: " in said and ", now 9" in said and f"start_from={output.path}" in said) == told
+    assert bool(said) == told
+
+
+def test_a_folder_without_a_run_has_no_other_epochs(output: OutputDirectory) -> None:
+    assert describe_other_epochs(output, run_of()) == ""

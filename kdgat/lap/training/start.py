@@ -93,8 +93,9 @@ def starting_weights(path: Path, stage: str | None, seed: int) -> Path:
     if found and stage is None:
         return list(found.values())[-1]
     if stage is None or stage not in found:
+        advice = run.describe_failed(seed=seed) or ": train that first, or name another run"
         raise StageInputError(
             f"start_from={path}: has no finished {stage or 'training stage'} of seed {seed} (it has: "
-            f"{', '.join(found) or 'none'}): train that first, or name another run"
+            f"{', '.join(found) or 'none'}){advice}"
         )
     return found[stage]
