@@ -113,8 +113,8 @@ class NightlyDirectory(Exclusive):
     def remove_run(self, path: Path) -> None:
         """Remove the directory of a run; RunError if somebody works in it, OSError if something in it stays."""
         output = OutputDirectory(path)
-        # The marker goes last: what a kill leaves of the directory is still known to be a night's. So does the lock: NFS
-        # keeps what is removed while we hold it, and its folder, under another name.
+        # The marker goes last: what a kill leaves of the directory is still known to be a night's. So does the lock:
+        # NFS keeps what is removed while we hold it, and its folder, under another name.
         last = {NIGHTLY_FILE, output.lock_path.name}
         with output.lock():
             for entry in path.iterdir():
