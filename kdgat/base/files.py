@@ -78,6 +78,7 @@ def put_in_place(temporary: Path, path: Path) -> None:
     try:
         temporary.replace(path)
     except FileNotFoundError as error:
+        ask_anew(path.parent)  # that there was no such file is kept, too
         if before is None or _identity(path) != before:
             raise OSError(errno.ESTALE, f"{temporary.name} is gone before it was renamed", str(path)) from error
 
@@ -223,6 +224,15 @@ def remove_tree(path: Path) -> bool:
     if stays:
         logger.warning("%s stays until it can be removed: %s", path, errors[0])
     return not stays
+
+
+def ask_anew(folder: Path) -> None:
+    """Let NFS ask the server for the names in a folder, of which a client may answer what was a minute ago.
+
+    To open a file is not enough where there was none, or (NFSv4.1) where another node has replaced it.
+    """
+    with suppress(OSError), os.scandir(folder) as entries:
+        next(entries, None)
 
 
 def is_gone(path: Path) -> bool:

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kdgat.base import UserError, to_json, write_bytes_atomically
-from kdgat.base.files import append_lines, remove_temporary_files, write_snapshot
+from kdgat.base.files import append_lines, ask_anew, remove_temporary_files, write_snapshot
 from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.lines import whole_objects
@@ -94,6 +94,7 @@ class RunDirectory:
 
     def read_outcome(self) -> Outcome | None:
         """Read `outcome.json`; None before the first attempt ended."""
+        ask_anew(self.path)  # a stage on another node has written it just now
         try:
             return parse_outcome(self.outcome_path.read_bytes(), self.outcome_path)
         except FileNotFoundError:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from kdgat.base import wait_until, write_json_atomically
-from kdgat.base.files import is_gone
+from kdgat.base.files import ask_anew, is_gone
 from kdgat.base.locks import try_lock
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 
@@ -92,6 +92,7 @@ class Owner:
 
 def read_owner(path: Path) -> dict[str, object] | None:
     """Read `owner.json`; empty if nobody owns the directory, None if it cannot be told who does."""
+    ask_anew(path.parent)
     try:
         content = json.loads(path.read_bytes())
     except (OSError, ValueError):  # a power cut may have left anything

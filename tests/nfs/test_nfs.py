@@ -17,7 +17,7 @@ CASES = [
     ("case_names", "4.2"),
     ("case_names", "3"),
     ("case_repeated", "3"),
-    ("case_run", "4.2"),
+    pytest.param("case_run", "4.2", marks=pytest.mark.nightly),  # torch is imported by nine processes
 ]
 OPTIONS = "-q --color=no -p no:cacheprovider -p no:xdist --basetemp=/mnt/tmp/pytest --tb=short --durations=5 --verbose"
 TIMEOUT_S = 1800.0  # a machine of one processor, in one that others use

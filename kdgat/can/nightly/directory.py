@@ -112,12 +112,15 @@ class NightlyDirectory(Exclusive):
 
     def remove_run(self, path: Path) -> None:
         """Remove the directory of a run; RunError if somebody works in it, OSError if something in it stays."""
-        with OutputDirectory(path).lock():
-            # The marker goes last: what a kill leaves of the directory is still known to be a night's.
+        output = OutputDirectory(path)
+        # The marker goes last: what a kill leaves of the directory is still known to be a night's. So does the lock:
+        # NFS keeps what is removed while we hold it, and its folder, under another name.
+        last = {NIGHTLY_FILE, output.lock_path.name}
+        with output.lock():
             for entry in path.iterdir():
-                if entry.name != NIGHTLY_FILE:
+                if entry.name not in last:
                     remove_tree(entry)
-        if left := {entry.name for entry in path.iterdir()} - {NIGHTLY_FILE}:
+        if left := {entry.name for entry in path.iterdir()} - last:
             raise OSError(errno.ENOTEMPTY, f"{', '.join(sorted(left))} cannot be removed", str(path))
         remove_tree(path)
 

@@ -121,7 +121,7 @@ def test_a_run_in_which_somebody_has_a_file_open_stays_known_until_a_later_night
         is_open.setattr(os, "unlink", refuse)
         with pytest.raises(OSError, match="stages cannot be removed"):
             directory.remove_run(run)
-    assert {path.name for path in run.iterdir()} == {NIGHTLY_FILE, "stages"}
+    assert {path.name for path in run.iterdir()} == {NIGHTLY_FILE, "stages", OutputDirectory(run).lock_path.name}
     assert directory.old_runs(0) == [run]
     directory.remove_run(run)
     assert not run.exists()
