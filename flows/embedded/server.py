@@ -122,6 +122,7 @@ def _start(
                 "PREFECT_PROFILES_PATH": NO_PROFILES,
                 "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{local.path}",
                 "PREFECT_SERVER_UI_ENABLED": "false",
+                "TMPDIR": str(local.folder),  # SQLite tries a folder that cannot be written to
                 SERVER_AUTH_VARIABLE: auth_string,
             },
             cwd=local.folder,  # Prefect reads settings of the folder where it is started, too
