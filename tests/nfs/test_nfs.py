@@ -17,6 +17,7 @@ CASES = [
     ("case_names", "4.2"),
     ("case_names", "3"),
     ("case_repeated", "3"),
+    pytest.param("case_repeated_run", "3", marks=pytest.mark.nightly),
     pytest.param("case_run", "4.2", marks=pytest.mark.nightly),  # torch is imported by nine processes
 ]
 OPTIONS = "-q --color=no -p no:cacheprovider -p no:xdist --basetemp=/mnt/tmp/pytest --tb=short --durations=5 --verbose"

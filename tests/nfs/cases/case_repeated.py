@@ -4,12 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from toy_family.family import FAMILY, ToyConfig
 
 from kdgat.base import write_json_atomically
 from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.registry import Registry
-from kdgat.run import OutputDirectory, run_locally
+from kdgat.run import OutputDirectory
 from kdgat.stage import Finished, RunDirectory
 from tests.nfs.repeated import RepeatingServer, repeating_mount
 
@@ -68,13 +67,3 @@ def test_the_run_of_a_night_is_made_and_removed(place: Path) -> None:
     (OutputDirectory(path).path / "log").write_text("")
     directory.remove_run(path)
     assert directory.records() == {}
-
-
-def test_a_run_comes_to_the_weights_of_one_elsewhere(
-    place: Path, tmp_path: Path, server: tuple[Path, RepeatingServer]
-) -> None:
-    overrides = ("training.max_epochs=3", "training.checkpoint_every_steps=2")
-    run = FAMILY.plan(ToyConfig.from_preset("quick", {"seeds": [0]}, overrides))
-    weights = [run_locally(run, out)["line-seed0"].weights_path.read_bytes() for out in (tmp_path / "o", place / "o")]
-    assert weights[0] == weights[1]
-    assert server[1].repeated["RENAME"] > 10
