@@ -1,5 +1,6 @@
 """`kdgat train --detach`: the command is a job itself, and the next one takes over whatever ended it."""
 
+import contextlib
 import os
 import re
 import shutil
@@ -85,7 +86,7 @@ def test_a_watcher_that_begins_while_the_output_is_away_waits_for_it_and_the_cha
     WatcherState().write(away / "slurm" / STATE)  # the next one pauses for no minute
     for pid in slurm.processes_of(first):
         os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: run.watchers(slurm).get(second) == "RUNNING", "the second watcher")
+    wait_until(lambda: is_waiting(slurm, second), "the second watcher, which looks again")
     wait_until(lambda: reason(third) == "Dependency", "the third behind it")
     assert not run.out.exists()
     away.rename(run.out)
@@ -115,6 +116,13 @@ def test_of_two_that_cannot_begin_the_second_waits_and_kdgat_runs_says_when_none
     slurm.command("scancel", third)
     wait_until(lambda: run.watchers(slurm) == {}, "the end of the chain")
     assert "no watcher of it waits or runs" in unwatched(run)
+
+
+def is_waiting(slurm: PrivateSlurm, job_id: str) -> bool:
+    """Tell whether the script of a job has looked in vain, and sleeps."""
+    with contextlib.suppress(OSError):  # it has just looked again
+        return any(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in slurm.processes_of(job_id))
+    return False
 
 
 def asked(job_id: str, column: str) -> str:
