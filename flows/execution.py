@@ -14,8 +14,9 @@ from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.base import list_folder, num_usable_cores
+from kdgat.base import num_usable_cores
 from kdgat.base.configuration import numbers_of
+from kdgat.base.files import list_folder
 from kdgat.base.place import describe_os_error
 from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
 from kdgat.cluster.estimate import stage_resources

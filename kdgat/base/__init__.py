@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from kdgat.base.configuration import validate_config as validate_config
     from kdgat.base.cores import num_usable_cores as num_usable_cores
     from kdgat.base.errors import UserError as UserError
-    from kdgat.base.files import list_folder as list_folder
     from kdgat.base.files import sha256_of_file as sha256_of_file
     from kdgat.base.files import sync_to_disk as sync_to_disk
     from kdgat.base.files import to_json as to_json
@@ -36,7 +35,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "check_file": "place",
         "check_folder": "place",
         "describe_bytes": "text",
-        "list_folder": "files",
         "num_usable_cores": "cores",
         "sha256_of_file": "files",
         "sync_to_disk": "files",

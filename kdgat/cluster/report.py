@@ -10,8 +10,9 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.base import list_folder, write_bytes_atomically
+from kdgat.base import write_bytes_atomically
 from kdgat.base.configuration import KEPT
+from kdgat.base.files import list_folder
 from kdgat.base.kept import refuse_newer
 from kdgat.stage import Outcome, RunDirectory, RunDirectoryError
 

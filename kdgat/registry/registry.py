@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import UserError, list_folder, sha256_of_file, sync_to_disk, write_bytes_atomically
-from kdgat.base.files import put_in_place, remove_temporary_files, remove_tree
+from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
+from kdgat.base.files import list_folder, put_in_place, remove_temporary_files, remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,

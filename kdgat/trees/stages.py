@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.base import list_folder, validate_config
+from kdgat.base import validate_config
+from kdgat.base.files import list_folder
 from kdgat.graphs import GraphStore
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.stage.directory import CHECKPOINT_GLOB

@@ -9,8 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import UserError, list_folder, sha256_of_file, write_bytes_atomically, write_json_atomically
-from kdgat.base.files import is_gone, put_in_place, read_utf8, remove_temporary_files, remove_tree, write_snapshot
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_json_atomically
+from kdgat.base.files import (
+    is_gone,
+    list_folder,
+    put_in_place,
+    read_utf8,
+    remove_temporary_files,
+    remove_tree,
+    write_snapshot,
+)
 
 
 def names(folder):

@@ -8,8 +8,8 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, list_folder, write_bytes_atomically
-from kdgat.base.files import remove_tree
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.files import list_folder, remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings
