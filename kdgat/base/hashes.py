@@ -96,7 +96,7 @@ def _read(path: Path) -> tuple[dict[str, tuple[Signature, str]], bool]:
     except UserError as error:
         logger.warning("%s; files are hashed again", error)
         return {}, False
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, LookupError, ArithmeticError, TypeError, AttributeError) as error:
         logger.warning("%s cannot be read, files are hashed again: %s", path, error)
         return {}, True
 

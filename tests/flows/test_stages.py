@@ -8,6 +8,9 @@ import pytest
 
 from flows import stages
 from kdgat.cluster import AttemptLimits
+from kdgat.run import OutputDirectory
+
+OUTPUT = OutputDirectory("out")
 
 
 class Stop:
@@ -39,7 +42,7 @@ def test_what_cannot_be_read_is_asked_again_and_nothing_is_said_to_start_again(n
             raise answers.pop()
         return "as it was"
 
-    assert stages.bearing_faults(look, stop, AttemptLimits(), said.append) == "as it was"  # type: ignore[arg-type]
+    assert stages.bearing_faults(look, stop, AttemptLimits(), said.append, OUTPUT) == "as it was"  # type: ignore[arg-type]
     assert len(said) == 3
     assert all(text.startswith("asked again in ") and os.strerror(number) in text for text in said)
     assert stop.waited_s == sorted(set(stop.waited_s))
@@ -54,9 +57,9 @@ def test_what_is_never_answered_is_a_fault_in_the_end_and_a_mistake_is_one_at_on
 
     stop = Stop()
     with pytest.raises(OSError, match="Stale"):
-        stages.bearing_faults(look, stop, AttemptLimits(), lambda text: None)  # type: ignore[arg-type]
+        stages.bearing_faults(look, stop, AttemptLimits(), lambda text: None, OUTPUT)  # type: ignore[arg-type]
     assert stop.waited_s
     stop.waited_s.clear()
     with pytest.raises(ValueError, match="no such recording"):
-        stages.bearing_faults(mistake, stop, AttemptLimits(), lambda text: None)  # type: ignore[arg-type]
+        stages.bearing_faults(mistake, stop, AttemptLimits(), lambda text: None, OUTPUT)  # type: ignore[arg-type]
     assert not stop.waited_s

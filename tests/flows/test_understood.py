@@ -150,7 +150,12 @@ def test_nothing_but_one_function_cancels_a_job_and_each_call_says_why() -> None
     assert calls["cancel"] == ["kdgat/cluster/scheduler.py"]
     assert calls["scancel"] == ["kdgat/cluster/slurm.py"]
     assert set(calls["abandon"]) == {"flows/attempts.py", "flows/slurm_attempts.py"}
-    assert set(calls["cancel_jobs"]) == {"flows/job_watch.py", "flows/slurm_attempts.py", "flows/watcher.py"}
+    assert set(calls["cancel_jobs"]) == {
+        "flows/job_watch.py",
+        "flows/site_probe.py",
+        "flows/slurm_attempts.py",
+        "flows/watcher.py",
+    }
 
 
 def test_the_same_directory_has_one_name_by_whatever_path(tmp_path: Path) -> None:

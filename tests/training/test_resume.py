@@ -336,7 +336,7 @@ def test_checkpoint_of_another_configuration_is_refused_with_both_values(tmp_pat
 @pytest.mark.parametrize(
     ("changes", "error"),
     [
-        ({"cpu": "AVX2"}, EnvironmentFaultError),
+        ({"cpu": "SVE of another machine"}, EnvironmentFaultError),
         ({"device": "NVIDIA H200 (capability 9.0)"}, EnvironmentFaultError),
         ({"torch": "2.0.0"}, CheckpointError),
     ],
