@@ -164,7 +164,7 @@ def at_event(event: str, occurrence: int, action: Callable[[], None]) -> None:
             seen = arguments[0]
         elif name == "open" and isinstance(arguments[0], (str, os.PathLike)):
             file_name, mode = Path(arguments[0]).name, arguments[1]
-            if file_name == "metrics.jsonl" and mode == "ab+":
+            if file_name == "metrics.jsonl" and mode == "a+":
                 seen = "metrics"
             elif file_name.startswith(".checkpoint-") and ".pt.sha256." in file_name:
                 seen = "hash"
