@@ -125,8 +125,10 @@ class Registry:
             provenance: plain data.
 
         Raises:
-            RegistryError: if the registry is damaged, or another writer keeps it busy.
+            RegistryError: if the registry is damaged, another writer keeps it busy, or a path leads elsewhere.
         """
+        if outside := [name for name in source if Path(name).is_absolute() or ".." in Path(name).parts]:
+            raise RegistryError(f"{outside[0]} lies outside of the model's directory: name a path below it")
         with self._writing() as (index, owner):
             found = _same(index, family, dataset, content)
             if found is not None:

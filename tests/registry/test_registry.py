@@ -385,3 +385,10 @@ def test_an_index_of_before_there_were_holds_and_anchors_is_read(registry: Regis
     assert index.in_service("can", "cars") == first.id
     assert index.held("can", "cars") is None
     assert index.anchors(first) == ()
+
+
+@pytest.mark.parametrize("name", ["../../outside.txt", "a/../../outside.txt", "/tmp/outside.txt"])
+def test_no_file_of_a_model_is_written_outside_of_it(registry: Registry, name: str) -> None:
+    with pytest.raises(RegistryError, match="lies outside of the model's directory"):
+        registry.add({name: b"a"}, family="can", dataset="cars", content="cd" * 32)
+    assert not registry.path.exists()
