@@ -270,7 +270,7 @@ def _has_open_attempts(directory: RunDirectory) -> bool:
     """Tell whether a command has left attempts at a stage, which may be of another plan or of a newer kdgat."""
     try:
         return bool(AttemptLedger(directory).left_open())
-    except (RunDirectoryError, OSError) as error:
+    except RunDirectoryError as error:
         logger.warning("whether a job is left of %s is not known: %s", directory.path.name, error)
         return False
 
@@ -280,7 +280,7 @@ def _is_interrupted(output: OutputDirectory) -> bool:
     try:
         running = [one for one in output.read_index().stages if one.state == StageState.RUNNING and one.directory]
         return any(output.stage_directory(one).newest_checkpoint() is not None for one in running)
-    except (RunError, OSError):
+    except RunError:
         return False
 
 

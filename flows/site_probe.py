@@ -233,7 +233,10 @@ class _Probe:
     def leave(self) -> None:
         """Cancel the job unless it comes to its end by itself, and remove its folder."""
         if not self._job_id:  # a command that died before it knew
-            self._job_id = next(iter(jobs_named(job_names(self._folder), self._scheduler.queue() or {})), "")
+            names, queue = job_names(self._folder), self._scheduler.queue()
+            self._job_id = next(iter(jobs_named(names, queue or {})), "")
+            if queue is None:
+                self._say(f"Slurm does not say whether a job is left: scancel --name={','.join(names)}")
         if self._job_id:
             if not self._is_done and not self._scheduler.status(self._job_id).is_over:
                 self._say(f"cancelling job {self._job_id}")

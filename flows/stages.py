@@ -175,15 +175,14 @@ def execute(
     """
     stop = StopRequest()
     started = time.time()
-    limits = AttemptLimits.of(site)
 
-    def say(text: str) -> None:
-        logger.warning("%s: %s", output.path, text)
+    def begin(action: Callable[[], T]) -> T:
+        return bearing_faults(action, stop, AttemptLimits.of(site), lambda text: None, output)
 
     with suspended_in_order(), site.creating_files(), contextlib.ExitStack() as stack:
-        owner = bearing_faults(lambda: stack.enter_context(held(output.lock)), stop, limits, say, output)
+        owner = begin(lambda: stack.enter_context(held(output.lock)))
         mark_lost_runs(output)
-        execution = bearing_faults(lambda: Execution(run, output, site, command_line, pool), stop, limits, say, output)
+        execution = begin(lambda: Execution(run, output, site, command_line, pool))
         signals, prefect = stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop)
         with contextlib.closing(execution), signals, prefect:
             try:

@@ -120,7 +120,7 @@ class Watcher:
         if self._state.is_late():
             _say(
                 f"for {GIVE_UP_S / 3600:.0f} hours each watcher has ended within {SHORT_S / 60:.0f} minutes, "
-                f"{self._state.num_short} in a row: the last one that is tried; give the command again"
+                f"{self._state.num_short} in a row: none is tried any more; give the command again"
             )
             return 1
         self._pause()
@@ -189,9 +189,9 @@ class Watcher:
         """Let the first of those that wait begin when this one ends, and the others later: see `RESERVE`."""
         if UNKNOWN in waiting or (waiting == self._in_order and time.monotonic() < self._next_order):
             return
-        for job_id, begin in zip(waiting, ("now", *[RESERVE] * len(waiting)), strict=False):
-            self._slurm.put_off(job_id, begin)
-        self._in_order, self._next_order = waiting, time.monotonic() + RENEW_S
+        begins = ("now", *[RESERVE] * len(waiting))
+        done = [self._slurm.put_off(job_id, begin) for job_id, begin in zip(waiting, begins, strict=False)]
+        self._in_order, self._next_order = waiting, time.monotonic() + (RENEW_S if all(done) else QUEUE_S)
 
     def _waiting(self) -> list[str]:
         """Return the jobs that come after this one; without an answer there is nothing to be done about them now."""
@@ -281,18 +281,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("command", nargs=argparse.REMAINDER)
     given = parser.parse_args(arguments)
-    patience = Patience(SYSTEM_CLOCK, lambda text: _say(f"{text}; looking again"))
-    while True:
-        try:
-            watcher = Watcher(OutputDirectory(given.out), os.environ["SLURM_JOB_ID"], Slurm())
-            break
-        except UserError as error:  # its state is of a newer kdgat, whose jobs go on
-            _say(f"error: {error}")
-            return 1
-        except OSError as error:
-            patience.bear(error)
-        while not patience.is_due():
-            time.sleep(POLL_S)
+    patience, slurm = Patience(SYSTEM_CLOCK, lambda text: _say(f"{text}; looking again")), Slurm()
+    try:
+        while True:
+            try:
+                watcher = Watcher(OutputDirectory(given.out), os.environ["SLURM_JOB_ID"], slurm)
+                break
+            except UserError as error:  # its state is of a newer kdgat, whose jobs go on
+                _say(f"error: {error}")
+                return 1
+            except OSError as error:
+                patience.bear(error)
+            while not patience.is_due():
+                time.sleep(POLL_S)
+    except KeyboardInterrupt:  # whoever stops the run: that can be noted nowhere, and the next one would begin
+        cancel_jobs(slurm, Because.PERSON, *jobs_named(watcher_names(given.out.absolute()), slurm.queue() or {}))
+        return 128 + signal.SIGINT
     return watcher.run(given.command)
 
 

@@ -213,14 +213,14 @@ def remove_tree(path: Path) -> bool:
     NFS keeps a file that somebody has open under another name (`.nfs...`), and its folder with it (ENOTEMPTY, EBUSY).
     """
     errors: list[BaseException] = []
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path, onerror=lambda _function, _name, info: errors.append(info[1]))
-    else:
-        try:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, onerror=lambda _function, _name, info: errors.append(info[1]))
+        else:
             path.unlink()
-        except OSError as error:
-            errors.append(error)
-    stays = bool(errors) and os.path.lexists(path)
+    except OSError as error:
+        errors.append(error)
+    stays = bool(errors) and (path.is_symlink() or not is_gone(path))
     if stays:
         logger.warning("%s stays until it can be removed: %s", path, errors[0])
     return not stays
@@ -241,7 +241,7 @@ def is_gone(path: Path) -> bool:
     Listing asks the server, where NFS by name may answer what was a minute ago. Where folders are missing, too, in one
     that is empty, that may be a mount point without its mount.
     """
-    below = path.absolute()
+    path = below = Path(os.path.realpath(path))  # a link is gone with what it leads to
     while below != below.parent:
         try:
             names = {entry.name for entry in below.parent.iterdir()}
@@ -252,7 +252,7 @@ def is_gone(path: Path) -> bool:
             return True
         except OSError:  # stale, or not ours to read
             return False
-        return below.name not in names and (bool(names) or below == path.absolute())
+        return below.name not in names and (bool(names) or below == path)
     return False
 
 
@@ -270,6 +270,12 @@ def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
         return sorted(path for path in folder.iterdir() if fnmatchcase(path.name, pattern))
     except FileNotFoundError:
         return []
+
+
+def list_folders(folder: Path, pattern: str) -> list[Path]:
+    """List what a folder and those below it hold, as `list_folder`."""
+    inner = [path for below in list_folder(folder) if below.is_dir() for path in list_folders(below, pattern)]
+    return [*list_folder(folder, pattern), *inner]
 
 
 def sync_to_disk(path: Path) -> None:

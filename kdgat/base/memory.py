@@ -10,9 +10,9 @@ from kdgat.base.errors import UserError
 from kdgat.base.text import describe_bytes
 
 CONTROLLER: Final = "memory"
-# Limit, use, and what of it are pages of files that nobody has asked for lately.
-_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-_V2: Final = ("memory.max", "memory.current", "inactive_file")
+# Limit, use, and what of it are pages of files, which are given back, as those that MemAvailable counts.
+_V1: Final = ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_inactive_file", "total_active_file"))
+_V2: Final = ("memory.max", "memory.current", ("inactive_file", "active_file"))
 
 
 def available_memory() -> int:
@@ -29,11 +29,10 @@ def _of_groups() -> Iterator[int]:
             if stated == "max":
                 continue
             numbers = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-            left = int(stated) - int((folder / used).read_text()) + int(numbers.get(given_back, 0))
-        except (
-            OSError,
-            ValueError,
-        ):  # no such controller here, or words of another kernel
+            left = (
+                int(stated) - int((folder / used).read_text()) + sum(int(numbers.get(name, 0)) for name in given_back)
+            )
+        except (OSError, ValueError):  # no such controller here, or words of another kernel
             continue
         yield max(left, 0)
 

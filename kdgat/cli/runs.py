@@ -268,10 +268,20 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     from kdgat.run import OutputDirectory
 
     outputs = [(run, OutputDirectory(run.path.absolute())) for run in runs if run.state != FINISHED]
-    detached = [(run, output) for run, output in outputs if (output.slurm_path / SCRIPT).is_file()]
+    detached = [(run, output) for run, output in outputs if _is_there(output.slurm_path / SCRIPT)]
     queue = Slurm().queue() if detached else None  # asked once for all
     said = [(run, describe_unwatched(output, queue)) for run, output in detached]
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return False
+    except OSError:  # that it cannot be told is said of this run alone
+        return True
+    return True
 
 
 def _preset_of(run: RunSummary) -> dict[str, str]:

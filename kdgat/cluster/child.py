@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kdgat.base import wait_until
 from kdgat.base.environment import of_children
+from kdgat.base.files import list_folders
 from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused, RunDirectory
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED
@@ -141,7 +142,10 @@ def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
     What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress.
     """
     files = []
-    found = [*directory.checkpoints_path.rglob(CHECKPOINT_GLOB), *directory.parts_path.rglob(PART_GLOB)]
+    found = [
+        *list_folders(directory.checkpoints_path, CHECKPOINT_GLOB),
+        *list_folders(directory.parts_path, PART_GLOB),
+    ]
     for path in sorted(found):
         with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
             files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))

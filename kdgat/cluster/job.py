@@ -27,12 +27,13 @@ from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_ch
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage import Failed, FailureKind, Outcome, RunDirectory
-from kdgat.stage.errors import RunDirectoryMissingError
+from kdgat.stage.errors import TAKEN_OVER, RunDirectoryMissingError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
 PAUSES_S: Final = (2.0, 10.0, 30.0)  # before the same job tries again: another one may wait for days in the queue
+LEAVING_PAUSE_S: Final = 2.0  # the longest of these once the job is asked to leave
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
 JOB_VARIABLE: Final = "SLURM_JOB_ID"
 Answer = TypeVar("Answer")
@@ -131,7 +132,10 @@ def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
 
 
 def _is_of_surroundings(outcome: Outcome | None) -> TypeGuard[Failed]:
-    return isinstance(outcome, Failed) and outcome.kind is FailureKind.ENVIRONMENT
+    """Tell whether another try in this job may end otherwise; a directory that somebody took over is theirs."""
+    return (
+        isinstance(outcome, Failed) and outcome.kind is FailureKind.ENVIRONMENT and TAKEN_OVER not in outcome.evidence
+    )
 
 
 def _patiently(call: Callable[[], Answer], stop: StopRequest) -> Answer:
@@ -143,7 +147,10 @@ def _patiently(call: Callable[[], Answer], stop: StopRequest) -> Answer:
             if not is_environment_fault(error):
                 raise
             say(f"{error}: again in {pause_s:g} s")
-            stop.wait(pause_s)
+            if stop.is_set():  # Slurm's SIGKILL may be near
+                time.sleep(min(pause_s, LEAVING_PAUSE_S))
+            else:
+                stop.wait(pause_s)
     return call()
 
 

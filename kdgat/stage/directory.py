@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kdgat.base import UserError, to_json, write_bytes_atomically
-from kdgat.base.files import append_lines, ask_anew, remove_temporary_files, write_snapshot
+from kdgat.base.files import append_lines, ask_anew, list_folders, remove_temporary_files, write_snapshot
 from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.lines import whole_objects
@@ -194,13 +194,13 @@ class RunDirectory:
         """
         written: dict[Path, int] = {}  # folder of a fit: nanoseconds
         newest: dict[Path, Path] = {}
-        for path in self.checkpoints_path.rglob(CHECKPOINT_GLOB):
+        for path in list_folders(self.checkpoints_path, CHECKPOINT_GLOB):
             with suppress(FileNotFoundError):  # the stage that writes them removes old ones while we look
                 written[path.parent] = max(path.stat().st_mtime_ns, written.get(path.parent, 0))
                 # Numbers have leading zeros: names sort as they do.
                 newest[path.parent] = max(path, newest.get(path.parent, path))
         if not written:
-            for path in self.parts_path.rglob(PART_GLOB):
+            for path in list_folders(self.parts_path, PART_GLOB):
                 with suppress(FileNotFoundError):
                     written[path] = path.stat().st_mtime_ns
                     newest[path] = path

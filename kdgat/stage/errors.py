@@ -1,5 +1,7 @@
 """Errors that a stage can end with; the runner turns each into a kind of `Failed`."""
 
+from typing import Final
+
 from kdgat.base import UserError
 
 
@@ -17,6 +19,9 @@ class StageInputError(UserError):
 
 class StageBusyError(UserError):
     """Another process owns the run directory."""
+
+
+TAKEN_OVER: Final = "was taken over by pid"  # who has it now goes on with it
 
 
 class OwnerLostError(RuntimeError):

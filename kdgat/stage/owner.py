@@ -15,7 +15,7 @@ from typing import IO, Final
 from kdgat.base import wait_until, write_json_atomically
 from kdgat.base.files import ask_anew, is_gone
 from kdgat.base.locks import try_lock
-from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
+from kdgat.stage.errors import TAKEN_OVER, OwnerLostError, RunDirectoryError, StageBusyError
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +55,9 @@ class Owner:
             if not self._was_unreadable:
                 logger.warning("whose %s is cannot be read: it counts as ours until it can", self.path.parent)
         elif found.get("token") != self.token:
-            whom = f"by pid {found.get('pid')} on {found.get('host')}" if found else "by a process that has ended"
-            raise OwnerLostError(f"{self.path.parent} was taken over {whom}: this process stops without writing to it")
+            of_ended = "was taken over by a process that has ended"
+            how = f"{TAKEN_OVER} {found.get('pid')} on {found.get('host')}" if found else of_ended
+            raise OwnerLostError(f"{self.path.parent} {how}: this process stops without writing to it")
         self._was_unreadable = found is None
 
     def successor(self) -> str:
@@ -64,7 +65,7 @@ class Owner:
         found = read_owner(self.path) or {}
         if found.get("token") in (None, self.token):
             return ""
-        return f"{self.path.parent} was taken over by pid {found.get('pid')} on {found.get('host')}"
+        return f"{self.path.parent} {TAKEN_OVER} {found.get('pid')} on {found.get('host')}"
 
     @contextmanager
     def beating(self) -> Iterator[None]:
@@ -158,6 +159,9 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
 
     try:
         is_taken = try_lock(lock_file, kind)
+        # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
+        if is_taken is False and is_shared():
+            is_taken = wait_until(lambda: bool(try_lock(lock_file, kind)), LOOK_S, LOOK_AGAIN_S)
     except OSError as error:
         raise RunDirectoryError(
             f"{lock_file.name} cannot be locked ({error.strerror}), so nobody knows whether another process works "
@@ -166,8 +170,7 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
     if is_taken is None:
         logger.warning("no file locks on %s: only the owner token guards it", owner_path.parent)
         return False
-    # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
-    if is_taken or (is_shared() and wait_until(lambda: bool(try_lock(lock_file, kind)), LOOK_S, LOOK_AGAIN_S)):
+    if is_taken:
         return True
     raise _busy(owner_path)
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
-from kdgat.base.files import remove_temporary_files
+from kdgat.base.files import list_folder, remove_temporary_files
 from kdgat.base.kept import refuse_newer
 from kdgat.stage import RunDirectory
 
@@ -81,7 +81,7 @@ class Checkpoints:
                 refuse_newer(state, path, CheckpointError)
                 return path, state
             damaged[path] = problem
-        found = damaged | {path: "set aside as damaged" for path in sorted(self.path.glob(f"*{SET_ASIDE}"))}
+        found = damaged | {path: "set aside as damaged" for path in list_folder(self.path, f"*{SET_ASIDE}")}
         if found:
             raise CheckpointError(
                 f"no checkpoint in {self.path} can be resumed from "

@@ -28,7 +28,8 @@ from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import FEATURE_VERSION, KINDS, FinetuneStageConfig, PretrainStageConfig, read_encoder
-from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder, start_head
+from kdgat.trees.training.finetuning import FinetuneObjective, Task, load_encoder, start_head
+from kdgat.trees.training.labels import choose_labelled, labelled
 from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeBatchSource

@@ -270,3 +270,24 @@ def test_a_folder_that_cannot_be_listed_is_not_taken_for_an_empty_one(tmp_path, 
     monkeypatch.setattr(os, "listdir", refuse)
     with pytest.raises(OSError, match=os.strerror(number)):
         list_folder(tmp_path)
+
+
+def test_a_link_is_gone_with_what_it_leads_to_and_stays_where_it_cannot_be_removed(tmp_path, monkeypatch):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "scratch" / "other").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "scratch" / "purged")
+    assert is_gone(tmp_path / "link")
+
+    def refuse(path, *_arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    assert not remove_tree(tmp_path / "link")
+
+
+def test_a_folder_is_listed_with_those_below_it(tmp_path):
+    for name in ("a.json", "inner/b.json", "inner/more/c.json", "inner/d.h5"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert [path.name for path in list_folders(tmp_path, "*.json")] == ["a.json", "b.json", "c.json"]
+    assert list_folders(tmp_path / "missing", "*") == []

@@ -18,6 +18,7 @@ from kdgat.cluster.attendance import Connection, attend
 from kdgat.cluster.job import run_attempt
 from kdgat.cluster.report import JobFiles, NodeReport, parse_report
 from kdgat.stage import Failed, RunDirectory, StageSpec
+from kdgat.stage.errors import TAKEN_OVER
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_PAUSED
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
@@ -339,3 +340,14 @@ def test_an_epilogue_that_fails_or_hangs_fails_nothing(
     stage_does("raise SystemExit(75)")
     assert attempt(directory, line).status == 75
     assert said in capfd.readouterr().out
+
+
+def test_a_directory_that_another_job_took_over_is_not_taken_back(
+    directory: RunDirectory, stage_does: Callable[[str], None]
+) -> None:
+    stage_does(
+        "import sys; from pathlib import Path; Path(sys.argv[1], 'tries').open('a').write('x')\n"
+        f"print('error: it {TAKEN_OVER} 7 on n2'); raise SystemExit({EXIT_ENVIRONMENT})"
+    )
+    assert attempt(directory).status == EXIT_ENVIRONMENT
+    assert (directory.path / "tries").read_text() == "x"

@@ -122,7 +122,8 @@ class NightlyDirectory(Exclusive):
                     remove_tree(entry)
         if left := {entry.name for entry in path.iterdir()} - last:
             raise OSError(errno.ENOTEMPTY, f"{', '.join(sorted(left))} cannot be removed", str(path))
-        remove_tree(path)
+        if not (remove_tree(output.lock_path) and remove_tree(path)):
+            raise OSError(errno.ENOTEMPTY, "it cannot be removed", str(path))
 
 
 def _num_bytes(folder: Path) -> int:

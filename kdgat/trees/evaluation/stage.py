@@ -59,7 +59,8 @@ from kdgat.trees.sections import (
     PretrainStageConfig,
 )
 from kdgat.trees.stages import open_store, task_of
-from kdgat.trees.training.finetuning import Task, choose_labelled, describe_untrained, labelled, predictions
+from kdgat.trees.training.finetuning import Task, predictions
+from kdgat.trees.training.labels import choose_labelled, describe_untrained, labelled
 from kdgat.trees.training.pretraining import PretrainedTrees
 from kdgat.trees.training.source import TreeBatchSource
 

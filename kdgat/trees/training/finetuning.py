@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,11 +14,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.graphs import GraphColumns
 from kdgat.trees.graphs.batch import TreeBatch
-from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
-from kdgat.trees.names import TRAIN
 
 PENALTIES: Final = (1.0, 0.1, 0.01, 0.001)  # of a probe's squared weights
 SMALLEST: Final = 1e-6  # deviation: an embedding below is the same for all trees
@@ -76,38 +73,6 @@ class FinetuneObjective(LightningModule):
         loss, quality = self.loss(batch)
         self.log("validation_loss", loss)
         self.log("validation_accuracy" if self.task.classes else "validation_error", quality)
-
-
-def labelled(columns: GraphColumns) -> NDArray[np.int64]:
-    """Return the networks whose class or number is known."""
-    return np.flatnonzero(np.asarray(columns["labelled"])[Networks.of(columns).first])
-
-
-def _labels(columns: GraphColumns) -> NDArray[np.int64]:
-    return np.asarray(columns["label"])[Networks.of(columns).first]
-
-
-def describe_untrained(columns: Mapping[str, GraphColumns], classes: Sequence[str]) -> list[str]:
-    """Say of each class that training has no tree of how many the other splits have: no model can learn to name it."""
-    if not classes:
-        return []
-    counts = {split: np.bincount(_labels(one)[labelled(one)], minlength=len(classes)) for split, one in columns.items()}
-    return [
-        f"no training tree is of the class {classes[place]!r}, so no model can name it: {trees} of it count as wrong; "
-        "give some to the training split, or leave them out"
-        for place in map(int, np.flatnonzero(counts[TRAIN] == 0))
-        if (trees := " and ".join(f"{found[place]} in {split}" for split, found in counts.items() if found[place]))
-    ]
-
-
-def choose_labelled(columns: GraphColumns, fraction: float, seed: int) -> NDArray[np.int64]:
-    """Return the networks whose labels are used: a share of each class, at least one; drawn by the seed alone."""
-    known = labelled(columns)
-    labels = _labels(columns)[known]
-    generator = np.random.default_rng([seed, 1])
-    groups = [known[labels == one] for one in np.unique(labels)]
-    chosen = [generator.permutation(group)[: max(1, round(fraction * len(group)))] for group in groups]
-    return np.sort(np.concatenate(chosen)) if chosen else known
 
 
 def start_head(

@@ -27,7 +27,7 @@ from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input
 from kdgat.trees.reading.collection import Refusal, TreeSource, check_refusals, read_sources
 from kdgat.trees.sections import FEATURE_VERSION, GeneratedConfig, PrepareConfig
 from kdgat.trees.structure.tree import Tree, contract
-from kdgat.trees.training.finetuning import describe_untrained
+from kdgat.trees.training.labels import describe_untrained
 from kdgat.trees.training.splits import split_files
 
 logger = logging.getLogger(__name__)

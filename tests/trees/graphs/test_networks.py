@@ -4,7 +4,7 @@ import pytest
 from kdgat.graphs import GraphColumns
 from kdgat.trees.graphs.columns import NO_LABEL, tree_columns
 from kdgat.trees.graphs.networks import Networks
-from kdgat.trees.training.finetuning import choose_labelled, labelled
+from kdgat.trees.training.labels import choose_labelled, labelled
 from tests.trees.examples import columns_of, random_tree
 
 COUNTS = [1, 3, 2, 1, 4]
