@@ -13,6 +13,7 @@ from kdgat.base import UserError, sha256_of_file, write_bytes_atomically, write_
 from kdgat.base.files import (
     is_gone,
     list_folder,
+    list_folders,
     put_in_place,
     read_utf8,
     remove_temporary_files,
