@@ -295,7 +295,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             while not patience.is_due():
                 time.sleep(POLL_S)
     except KeyboardInterrupt:  # whoever stops the run: that can be noted nowhere, and the next one would begin
-        cancel_jobs(slurm, Because.PERSON, *jobs_named(watcher_names(given.out.absolute()), slurm.queue() or {}))
+        found = jobs_named(watcher_names(given.out.absolute()), slurm.queue() or {})
+        cancel_jobs(slurm, Because.PERSON, *(job_id for job_id in found if job_id != os.environ["SLURM_JOB_ID"]))
         return 128 + signal.SIGINT
     return watcher.run(given.command)
 

@@ -249,7 +249,7 @@ def test_watchers_that_end_soon_are_followed_after_ever_longer_pauses_until_the_
     assert job.finish() == 128 + signal.SIGTERM
     WatcherState(num_short=FEWEST_SHORT, short_since=time.time() - GIVE_UP_S - 1).write(job.state_path)
     assert job.start("print('there')").finish() == 1
-    assert "the last one" in job.printed()
+    assert "none is tried any more" in job.printed()
     assert "there" not in job.printed()
 
 
@@ -300,3 +300,14 @@ def test_a_note_that_cannot_be_written_for_a_moment_delays_the_command_no_longer
         assert "there" not in job.printed()
     job.wait_for_command()
     assert job.state.num_short == 1
+
+
+def test_whoever_stops_a_watcher_that_cannot_see_the_run_ends_the_chain(job: WatcherJob) -> None:
+    job.calls_path.with_suffix(".queue").write_text("8\n9\n")
+    job.state_path.mkdir()  # any error but that it is not there
+    job.start("print('there')")
+    wait_until(lambda: "looking again" in job.printed(), "a look in vain")
+    assert job.process is not None
+    job.process.send_signal(signal.SIGINT)
+    assert job.finish() == 128 + signal.SIGINT
+    assert job.calls() == ["scancel 8 9"]

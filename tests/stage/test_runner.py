@@ -362,7 +362,7 @@ def test_process_whose_reader_died_still_saves_and_exits_75(tmp_path, family):
 
 @pytest.mark.parametrize(
     ("stage", "words"),
-    [("runs_out_of_quota", "File too large"), ("loses_its_directory", "was taken over by pid None")],
+    [("runs_out_of_quota", "File too large"), ("loses_its_directory", "was taken over by a process that has ended")],
 )
 @pytest.mark.processes
 def test_process_that_could_write_nothing_says_so_with_its_exit_status(tmp_path, family, stage, words):
