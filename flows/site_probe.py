@@ -136,14 +136,15 @@ class _Probe:
         resources = stage_resources(NODES, {DEFAULT_KEY: REQUEST}, self._site, ResourceRequest())
         arguments = cluster_arguments(self._site, resources, self._folder, self._logs, (), binds, environment)
         if not self._stop.is_set():
-            self._job_id = self._jobs.submit({**arguments, "worker_command": PROBE_MODULE}) or self._find()
+            self._job_id = self._jobs.submit({**arguments, "worker_command": PROBE_MODULE}) or self._find() or ""
+            if not self._job_id:
+                raise SubmissionError("it took a job and did not say its number, and squeue does not list it")
             self._say(f"job {self._job_id} on {self._site.name}: {resources.describe()}")
 
-    def _find(self) -> str:
-        found = jobs_named(job_names(self._folder), self._scheduler.queue() or {})
-        if not found:
-            raise SubmissionError("it took a job and did not say its number, and squeue does not list it")
-        return found[0]
+    def _find(self) -> str | None:
+        """Return the number of the job by its name, "" where there is none, None where Slurm does not say."""
+        queue = self._scheduler.queue()
+        return None if queue is None else next(iter(jobs_named(job_names(self._folder), queue)), "")
 
     def examine(self, wait_s: float) -> list[Check]:
         """Wait for what the job finds, answer it, and tell what it means."""
@@ -233,10 +234,11 @@ class _Probe:
     def leave(self) -> None:
         """Cancel the job unless it comes to its end by itself, and remove its folder."""
         if not self._job_id:  # a command that died before it knew
-            names, queue = job_names(self._folder), self._scheduler.queue()
-            self._job_id = next(iter(jobs_named(names, queue or {})), "")
-            if queue is None:
-                self._say(f"Slurm does not say whether a job is left: scancel --name={','.join(names)}")
+            found = self._find()
+            self._job_id = found or ""
+            if found is None:
+                names = ",".join(job_names(self._folder))
+                self._say(f"Slurm does not say whether a job is left: scancel --name={names}")
         if self._job_id:
             if not self._is_done and not self._scheduler.status(self._job_id).is_over:
                 self._say(f"cancelling job {self._job_id}")

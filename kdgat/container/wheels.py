@@ -99,7 +99,6 @@ def read_pip_sources() -> PackageSources:
     answer = subprocess.run(
         [sys.executable, "-m", "pip", "--no-input", "config", "list"],
         capture_output=True,
-        text=True,
         errors="replace",
         timeout=60,
     )

@@ -86,7 +86,6 @@ def gpu_sampled(work: Work, environment: Mapping[str, str] = os.environ) -> Iter
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
             errors="replace",
         )
     except OSError as error:

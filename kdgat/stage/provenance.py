@@ -235,7 +235,6 @@ def ask_git(folder: Path, *arguments: str) -> str | None:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments],
             capture_output=True,
-            text=True,
             errors="replace",
             timeout=GIT_TIMEOUT_S,
             check=False,
