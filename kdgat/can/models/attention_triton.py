@@ -233,9 +233,9 @@ def _tile(heads: int, channels: int) -> tuple[int, int]:
 def _shape(heads: int, channels: int) -> dict[str, int]:
     """Return what a launch needs to know of heads and channels.
 
-    Eight numbers to a thread: of the usual tile, 8 x 64, that is two warps. A multiprocessor holds up to 32 programs,
-    and needs two warps of each to have all the 64 that it holds, with whose number of loads it hides the way to memory;
-    more than two would wait for each other, since a program has but two edges, and no more loads are under way.
+    Eight numbers to a thread: of the usual tile, 8 x 64, that is two warps. A multiprocessor holds at most 32 programs,
+    so one warp each would fill half of its 64 places, by whose loads it hides the way to memory; more than two would
+    share the same few loads, since a program has but two edges, and wait for each other at barriers.
     """
     head_tile, channel_tile = _tile(heads, channels)
     return {

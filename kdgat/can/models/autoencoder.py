@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.can.models.attention_triton import EdgesOnDevice
 from kdgat.can.models.convolution import arrange, build_convolution, with_self_edges
 from kdgat.can.models.edges import SortedEdges
 from kdgat.can.models.pooling import graph_max, graph_mean, norm_relu_dropout
@@ -135,7 +136,7 @@ class _Stack(nn.Module):
             num_inputs = width
         self.dropout = config.dropout
 
-    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges, edges: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges | EdgesOnDevice, edges: Tensor | None) -> Tensor:
         for place, convolution in enumerate(self.convolutions):
             x = convolution(x, edge_index, edges)
             if place < len(self.norms):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kdgat.can.models.attention_triton import EdgesOnDevice, arrange_on_device, attend_triton, can_attend, is_usable
 from kdgat.can.models.edges import SortedEdges, attend, score_edges
 from kdgat.can.models.fused import FusedKernel, arrange_edges
 from kdgat.can.sections import ConvolutionType
@@ -55,14 +56,15 @@ class GraphAttention(nn.Module):
             glorot(self.att_edge)
         self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
-    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges, edges: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges | EdgesOnDevice, edges: Tensor | None) -> Tensor:
         """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
 
-        On a CPU the edges may be arranged before, once for all layers, and `edges` in that order. `edges` may be None
-        for a layer without edge features alone: else ValueError.
+        The edges may be arranged before, once for all layers (`arrange`), and `edges` in that order. `edges` may be
+        None for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
-        if self.kernel is not None and not isinstance(edge_index, SortedEdges) and self.kernel.is_usable(x):
+        is_arranged = isinstance(edge_index, SortedEdges | EdgesOnDevice)
+        if self.kernel is not None and not is_arranged and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
         ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]
@@ -72,6 +74,12 @@ class GraphAttention(nn.Module):
         of_edge = None
         if self.lin_edge is not None and self.att_edge is not None and edges is not None:
             of_edge = functional.linear(edges, self._folded(self.lin_edge.weight, self.att_edge))  # [E, H]
+        if isinstance(edge_index, EdgesOnDevice):
+            if not self.drops_attention and can_attend(values, self.heads):
+                found = attend_triton(values, of_source, of_target, of_edge, edge_index, self.heads, NEGATIVE_SLOPE)
+                return found.add_(self.bias)
+            # The kernels drop nothing, and have room for rows of a certain length.
+            return self._by_scatter(values, of_source, of_target, of_edge, edge_index.source, edge_index.target)
         if x.device.type == "cpu" and not isinstance(edge_index, SortedEdges):
             edge_index = SortedEdges(edge_index, len(x))
             of_edge = edge_index.sort(of_edge)
@@ -85,11 +93,18 @@ class GraphAttention(nn.Module):
             )
             return attend(values, score, edge_index, NEGATIVE_SLOPE, kept).add_(self.bias)
         source, target = edge_index
+        return self._by_scatter(values, of_source, of_target, of_edge, source, target)
+
+    def _by_scatter(
+        self, values: Tensor, of_source: Tensor, of_target: Tensor, of_edge: Tensor | None, *ends: Tensor
+    ) -> Tensor:
+        """Return the output [N, H * C] by the library's operations, from values, scores and the ends [E] of edges."""
+        source, target = ends
         score = of_source.index_select(0, source) + of_target.index_select(0, target)
         score = score if of_edge is None else score + of_edge
-        attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(x))
+        attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(values))
         attention = functional.dropout(attention, self.dropout, self.training)
-        return aggregate(values.index_select(0, source), attention, target, len(x)) + self.bias
+        return aggregate(values.index_select(0, source), attention, target, len(values)) + self.bias
 
     @property
     def drops_attention(self) -> bool:
@@ -197,14 +212,17 @@ def build_convolution(
 
 def arrange(
     kind: ConvolutionType, edge_index: Tensor, edges: Tensor | None, x: Tensor, use_cugraph: bool
-) -> tuple[Tensor | SortedEdges, Tensor | None]:
+) -> tuple[Tensor | SortedEdges | EdgesOnDevice, Tensor | None]:
     """Return edges [2, E] between nodes x [N, F] and their features [E, D] as all layers of a kind will want them."""
     if use_cugraph:
         return arrange_edges(edge_index, x), edges
-    if kind != "gat" or x.device.type != "cpu":
-        return edge_index, edges
-    arranged = SortedEdges(edge_index, len(x))
-    return arranged, arranged.sort(edges)
+    if kind == "gat" and x.device.type == "cpu":
+        arranged = SortedEdges(edge_index, len(x))
+        return arranged, arranged.sort(edges)
+    if kind == "gat" and is_usable(x.device):
+        on_device = arrange_on_device(edge_index, len(x))
+        return on_device, on_device.sort(edges)
+    return edge_index, edges
 
 
 def with_self_edges(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:

@@ -1,4 +1,4 @@
-"""Kernels of attention over edges for NVIDIA GPUs, in Triton: import this where one is launched, for triton may be missing.
+"""Kernels of attention over edges for NVIDIA GPUs, in Triton: import this only where one is launched.
 
 One program per node, forwards and backwards, with all heads and channels of the node as one tile: 8 x 64 for 8 heads
 of 48 channels. A graph of a window has some 27 nodes and 55 edges, so a batch has thousands of programs of about two
