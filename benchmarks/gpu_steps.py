@@ -177,7 +177,8 @@ def timed(step: Callable[[int], None], size: int) -> dict[str, Any]:
         torch.cuda.synchronize()
     kernels = [
         one for one in profile.events()
-        if one.device_type == torch.autograd.DeviceType.CUDA and not one.name.startswith(("Mem", "Optimizer", "Profiler"))
+        if one.device_type == torch.autograd.DeviceType.CUDA
+        and not one.name.startswith(("Mem", "Optimizer", "Profiler"))
     ]  # fmt: skip
     found["kernels"] = len(kernels) / 3
     found["kernel_ms"] = sum(one.time_range.elapsed_us() for one in kernels) / 3000
@@ -337,7 +338,7 @@ class Report:
         except Exception as error:  # the others go on
             result = f"{type(error).__name__}: {str(error)[:400]}"
         self.found[name] = result
-        shown = {k: round(v, 6) if isinstance(v, float) else v for k, v in result.items()} if isinstance(
+        shown = {k: float(f"{v:.4g}") if isinstance(v, float) else v for k, v in result.items()} if isinstance(
             result, dict
         ) else result  # fmt: skip
         print(f"{time.monotonic() - STARTED:6.1f} s  {name:34s} {shown}", flush=True)
