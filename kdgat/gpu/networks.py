@@ -1,0 +1,113 @@
+"""The networks that a check tries: one or two of each family, on graphs that it makes itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from lightning import LightningModule
+
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
+from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
+from kdgat.canbus.features import SCHEMA
+from kdgat.graphs import GraphColumns, pointers
+from kdgat.lap.models import make_model
+from kdgat.lap.sections import GraphConfig, ModelConfig
+from kdgat.lap.training.objective import WarmStartObjective
+from kdgat.lap.training.step_measurement import random_columns
+from kdgat.training import TrainingConfig
+from kdgat.trees.graphs.columns import tree_columns
+from kdgat.trees.objectives.growth import channels_of
+from kdgat.trees.sections import PretrainStageConfig
+from kdgat.trees.synthetic.dataset import draw
+from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
+
+NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 79, 7  # of a window
+NUM_NODES, NUM_EDGES = (20, 35), (40, 71)  # of a window: from, up to
+NUM_WINDOWS, NUM_TREES = 4096, 24
+LENGTH_RANGE = (0.2, 5.0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is trained, on what, and in batches of how many graphs."""
+
+    make: Callable[[float], LightningModule]  # at a rate of dropout
+    columns: Callable[[], GraphColumns]
+    batches: tuple[int, ...]  # the first is the usual one
+
+
+def random_windows(num_graphs: int = NUM_WINDOWS, seed: int = 0) -> GraphColumns:
+    """Return windows of random features and edges, as large as those of passenger cars."""
+    generator = np.random.default_rng(seed)
+    node_counts = generator.integers(*NUM_NODES, num_graphs)
+    edge_counts = generator.integers(*NUM_EDGES, num_graphs)
+    keys = [
+        np.sort(generator.choice(nodes**2, edges, replace=False))
+        for nodes, edges in zip(node_counts, edge_counts, strict=True)
+    ]
+    edges = [np.stack([key % nodes, key // nodes]) for key, nodes in zip(keys, node_counts, strict=True)]
+    num_nodes, num_edges = int(node_counts.sum()), int(edge_counts.sum())
+    return GraphColumns(
+        SCHEMA,
+        node_ptr=pointers(node_counts),
+        edge_ptr=pointers(edge_counts),
+        x=generator.normal(size=(num_nodes, NUM_NODE_FEATURES)).astype(np.float32),
+        edge_index=np.concatenate(edges, axis=1).astype(np.int32),
+        edge_attr=generator.normal(size=(num_edges, NUM_EDGE_FEATURES)).astype(np.float32),
+        y=(generator.random(num_graphs) < 0.4).astype(np.int8),
+        node_y=(generator.random(num_nodes) < 0.1).astype(np.int8),
+        node_id=generator.integers(0, 2048, num_nodes).astype(np.int32),
+        recording=np.zeros(num_graphs, np.int32),
+        first_message=np.arange(num_graphs, dtype=np.int64) * 100,
+        start_time=np.arange(num_graphs) * 0.025,
+        end_time=np.arange(num_graphs) * 0.025 + 0.02,
+        message_count=np.full(num_graphs, 100, np.int32),
+        attack_count=np.zeros(num_graphs, np.int32),
+        kind=np.zeros(num_graphs, np.int8),
+        early=np.zeros(num_graphs, np.float32),
+        overdue=np.zeros(num_graphs, np.float32),
+    )
+
+
+def drawn_trees() -> GraphColumns:
+    """Return grown neurons."""
+    grown = draw("neurons", None, NUM_TREES, 0)
+    return GraphColumns.concatenate([tree_columns(one.tree, 1.0, place) for place, one in enumerate(grown)])
+
+
+def detector(dropout: float, kind: str = "gat") -> LightningModule:
+    """Return the large attention network of the CAN family."""
+    config = AttentionConfig.model_validate({"conv_type": kind, "dropout": dropout})
+    return DetectionObjective(GraphAttentionNetwork(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES))
+
+
+def autoencoder(dropout: float) -> LightningModule:
+    """Return the large autoencoder of the CAN family."""
+    config = AutoencoderConfig.model_validate({"dropout": dropout})
+    return AutoencoderObjective(GraphAutoencoder(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES))
+
+
+def warm_start(dropout: float) -> LightningModule:
+    """Return the network of the assignment family, which has no dropout."""
+    return WarmStartObjective(make_model(ModelConfig()))
+
+
+def pretrained_trees(dropout: float) -> LightningModule:
+    """Return the pretraining of the tree family, which has no dropout."""
+    config = PretrainStageConfig(training=TrainingConfig())
+    return PretrainObjective(PretrainedTrees(config, channels_of(LENGTH_RANGE, config.growth)), config)
+
+
+NETWORKS: Final[dict[str, Network]] = {
+    "GAT large": Network(detector, random_windows, (128, 512, 2048)),
+    "GATv2 large": Network(lambda dropout: detector(dropout, "gatv2"), random_windows, (128,)),
+    "VGAE large": Network(autoencoder, random_windows, (128, 512, 2048)),
+    "trees": Network(pretrained_trees, drawn_trees, (8, 24)),
+    "LAP 512": Network(warm_start, lambda: random_columns(512, GraphConfig()), (1,)),
+    "LAP 2048": Network(warm_start, lambda: random_columns(2048, GraphConfig()), (1,)),
+}

@@ -1,0 +1,61 @@
+"""Loss and gradient of every network, on the device against the processor."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kdgat.gpu.networks import NETWORKS
+from kdgat.gpu.step import Stepper, make_stepper, matrix_products
+from kdgat.training.random_state import repeatable, seed_everything
+
+if TYPE_CHECKING:
+    from kdgat.gpu.check import Rows
+
+# How products are computed, and the precision of the rest.
+WAYS: Final = {"32-true": "highest", "TF32": "high", "bf16-mixed": "highest", "16-mixed": "highest"}
+
+
+def compare(device: str, rows: Rows) -> None:
+    """Add for each network and precision how far loss and gradient are from those of the processor."""
+    for name in NETWORKS:
+        expected = make_stepper(name, "cpu", dropout=0.0)
+        loss = _backward(expected)
+        gradient = expected.gradient()
+        row: dict[str, object] = {"network": name, "loss": loss}
+        for way, products in WAYS.items():
+            precision = way if way.endswith("mixed") else "32-true"
+            with matrix_products(products):
+                found = make_stepper(name, device, dropout=0.0, precision=precision)
+                try:
+                    row[f"loss, {way}"] = abs(_backward(found) - loss) / abs(loss)
+                    row[f"gradient, {way}"] = float((found.gradient() - gradient).norm() / gradient.norm())
+                except RuntimeError as error:
+                    row[f"loss, {way}"] = _first_line(error)
+        row["deterministic"] = _refused(name, device) or "no operator is refused"
+        rows.add(**row)
+
+
+def _backward(stepper: Stepper) -> float:
+    # In evaluation nothing is drawn, so that both devices compute one function.
+    stepper.module.eval()
+    seed_everything(0)
+    loss = stepper.loss(stepper.batch(0))
+    scale = 1024.0 if stepper.precision == "16-mixed" else 1.0  # as a gradient scaler would, against underflow
+    (loss * scale).backward()  # type: ignore[no-untyped-call]
+    for parameter in stepper.module.parameters():
+        if parameter.grad is not None:
+            parameter.grad /= scale
+    return float(loss)
+
+
+def _refused(name: str, device: str) -> str:
+    with repeatable(1, True, strict=True):
+        try:
+            make_stepper(name, device).train(1)
+        except RuntimeError as error:
+            return _first_line(error)
+    return ""
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
