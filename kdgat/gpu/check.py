@@ -108,7 +108,8 @@ def run_part(name: str, device: str) -> dict[str, Any]:
         path = Path(folder) / "rows.json"
         command = [sys.executable, "-P", "-m", "kdgat.gpu.check", part.function, device, str(path)]
         error, process = "", subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True, errors="replace", text=True
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+            errors="replace", text=True,
         )  # fmt: skip
         try:
             printed, _ = process.communicate(timeout=part.limit_s)

@@ -19,7 +19,7 @@ WARM_UP: Final = 5
 
 
 def compare(device: str, rows: Rows) -> None:
-    """Add for each network the difference of two trainings, with and without `deterministic`, and the time of a step."""
+    """Add for each network how two trainings differ, with and without `deterministic`, and a step's time."""
     for name in NETWORKS:
         row: dict[str, object] = {"network": name}
         for label, deterministic in (("as it is", False), ("deterministic", True)):

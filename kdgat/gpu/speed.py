@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdgat.gpu.check import Rows
 
 WARM_UP: Final = 5
-SECONDS: Final = 2.0  # that each row may take to be timed
+SECONDS: Final = 1.0  # that each row may take to be timed
 PROFILED: Final = 3
 LARGEST_ON_CPU: Final = 128  # graphs: larger batches take too long on one core
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +13,7 @@ from lightning import LightningModule
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kdgat.gpu.networks import NETWORKS, Network
 from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.training import seed_everything
 from kdgat.training.averages import Averages
@@ -76,11 +78,14 @@ class Stepper:
 
 def make_stepper(name: str, device: str, size: int = 0, dropout: float = 0.1, precision: str = "32-true") -> Stepper:
     """Return the stepper of one of `NETWORKS`, from one seed; `size` 0: its usual one."""
-    from kdgat.gpu.networks import NETWORKS
-
-    network = NETWORKS[name]
+    network, columns = _network(name)
     seed_everything(0)
-    return Stepper(network.make(dropout), network.columns(), size or network.batches[0], device, precision)
+    return Stepper(network.make(dropout), columns, size or network.batches[0], device, precision)
+
+
+@cache
+def _network(name: str) -> tuple[Network, GraphColumns]:
+    return NETWORKS[name], NETWORKS[name].columns()
 
 
 @contextlib.contextmanager

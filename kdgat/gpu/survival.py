@@ -48,10 +48,9 @@ def compare(device: str, rows: Rows) -> None:
             detail=f"{undisturbed['steps']} steps; weights {undisturbed['digest'][:12]}, {resumed['digest'][:12]}",
         )
         if device == "cuda":
-            large = _train(device, Path(folder) / "large", "--batch", str(LARGE_BATCH), "--epochs", "2")
-            short = _train(
-                device, Path(folder) / "short", "--batch", str(LARGE_BATCH), "--epochs", "2", "--fraction", str(FRACTION)
-            )  # fmt: skip
+            options = ("--batch", str(LARGE_BATCH), "--epochs", "2")
+            large = _train(device, Path(folder) / "large", *options)
+            short = _train(device, Path(folder) / "short", *options, "--fraction", str(FRACTION))
             rows.add(
                 what=f"{FRACTION:.0%} of the memory",
                 same_bits=large["digest"] == short["digest"],
