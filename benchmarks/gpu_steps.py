@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -326,12 +326,14 @@ def library(arguments: argparse.Namespace) -> None:
 class Report:
     """Write what each part found, or why it failed, as soon as it is known."""
 
-    def __init__(self, file: str | None, limit: float) -> None:
+    def __init__(self, file: str | None, limit: float, only: Sequence[str] = ()) -> None:
         self.found: dict[str, Any] = {"torch": torch.__version__}
-        self.file, self.limit = file, limit
+        self.file, self.limit, self.only = file, limit, tuple(only)
 
     def part(self, name: str, function: Callable[[], Any]) -> Any:
-        """Run a part."""
+        """Run a part, unless others were asked for."""
+        if self.only and not name.startswith(self.only):
+            return None
         try:
             left = self.limit - (time.monotonic() - STARTED)
             result = function() if left > 0 else "not run: no time left"
@@ -413,7 +415,7 @@ def measure(report: Report, arguments: argparse.Namespace) -> None:
 def in_process(kind: str) -> dict[str, Any]:
     """Time library layers in a process that may take a minute."""
     command = [sys.executable, __file__, "--library", kind]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=dict(os.environ), check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=170, env=dict(os.environ), check=False)
     if done.returncode:
         raise RuntimeError(done.stderr[-400:])
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -428,6 +430,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--no-triton", action="store_true")
     parser.add_argument("--triton", action="store_true", help="beside torch's operations, as without this option")
+    parser.add_argument("--only", nargs="+", default=(), help="parts whose names begin so")
     parser.add_argument("--limit", type=float, default=150.0, help="seconds after which no part begins")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each number of processes")
     for hidden in ("--work-folder", "--work-number", "--library"):
@@ -446,7 +449,7 @@ def main() -> None:
             runs = [Run(one, "GAT", columns, "cpu", 32, dropout=0.0) for one in ("b", row)]
             report.part(f"3 steps, b and {row}", lambda r=runs: same_steps(*r, 3))
     else:
-        measure(Report(arguments.out, arguments.limit), arguments)
+        measure(Report(arguments.out, arguments.limit, arguments.only), arguments)
 
 
 if __name__ == "__main__":

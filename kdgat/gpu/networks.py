@@ -15,10 +15,11 @@ from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
 from kdgat.canbus.features import SCHEMA
 from kdgat.graphs import GraphColumns, pointers
+from kdgat.lap.graphs.bipartite import build_graph
+from kdgat.lap.instances.distributions import generate
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import GraphConfig, ModelConfig
 from kdgat.lap.training.objective import WarmStartObjective
-from kdgat.lap.training.step_measurement import random_columns
 from kdgat.training import TrainingConfig
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.objectives.growth import channels_of
@@ -80,6 +81,18 @@ def drawn_trees() -> GraphColumns:
     return GraphColumns.concatenate([tree_columns(one.tree, 1.0, place) for place, one in enumerate(grown)])
 
 
+def solved_instance(size: int) -> GraphColumns:
+    """Return an instance with its duals; needs numba.
+
+    A real one: over edges that are drawn at random, the sweeps of the network magnify the last digit to the first.
+    """
+    from kdgat.assignment import solve
+
+    instance = generate("metric", size, 0)
+    solved = solve(instance.cost)
+    return build_graph(instance.cost, instance.mask, solved.u, solved.v, GraphConfig())
+
+
 def detector(dropout: float, kind: str = "gat") -> LightningModule:
     """Return the large attention network of the CAN family."""
     config = AttentionConfig.model_validate({"conv_type": kind, "dropout": dropout})
@@ -108,6 +121,6 @@ NETWORKS: Final[dict[str, Network]] = {
     "GATv2 large": Network(lambda dropout: detector(dropout, "gatv2"), random_windows, (128,)),
     "VGAE large": Network(autoencoder, random_windows, (128, 512, 2048)),
     "trees": Network(pretrained_trees, drawn_trees, (8, 24)),
-    "LAP 512": Network(warm_start, lambda: random_columns(512, GraphConfig()), (1,)),
-    "LAP 2048": Network(warm_start, lambda: random_columns(2048, GraphConfig()), (1,)),
+    "LAP 512": Network(warm_start, lambda: solved_instance(512), (1,)),
+    "LAP 2048": Network(warm_start, lambda: solved_instance(2048), (1,)),
 }

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch.overrides import TorchFunctionMode
 
 from kdgat.gpu.networks import NETWORKS
 from kdgat.gpu.step import Stepper, make_stepper, matrix_products
@@ -13,6 +16,20 @@ if TYPE_CHECKING:
 
 # How products are computed, and the precision of the rest.
 WAYS: Final = {"32-true": "highest", "TF32": "high", "bf16-mixed": "highest", "16-mixed": "highest"}
+
+
+class DrawnOnHost(TorchFunctionMode):
+    """Draw random numbers on the host, whatever device they are for: both devices get the same ones."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call a function of torch, and those that draw without their device."""
+        kwargs = kwargs or {}
+        if func in (torch.rand, torch.randn) and kwargs.get("device") is not None:
+            device = kwargs["device"]
+            return func(*args, **{**kwargs, "device": "cpu"}).to(device)
+        return func(*args, **kwargs)
 
 
 def compare(device: str, rows: Rows) -> None:
@@ -36,16 +53,16 @@ def compare(device: str, rows: Rows) -> None:
 
 
 def _backward(stepper: Stepper) -> float:
-    # In evaluation nothing is drawn, so that both devices compute one function.
-    stepper.module.eval()
+    stepper.module.eval()  # without dropout
     seed_everything(0)
-    loss = stepper.loss(stepper.batch(0))
+    with DrawnOnHost():
+        loss = stepper.loss(stepper.batch(0))
     scale = 1024.0 if stepper.precision == "16-mixed" else 1.0  # as a gradient scaler would, against underflow
     (loss * scale).backward()  # type: ignore[no-untyped-call]
     for parameter in stepper.module.parameters():
         if parameter.grad is not None:
             parameter.grad /= scale
-    return float(loss)
+    return float(loss.detach())
 
 
 def _refused(name: str, device: str) -> str:

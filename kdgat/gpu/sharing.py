@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kdgat.gpu.check import Rows
 
 COUNTS: Final = (1, 2, 4)
-NAMES: Final = ("GAT large", "VGAE large")
+NAMES: Final = ("GAT large",)
 SECONDS: Final = 3.0
 BEGIN_S: Final = 60.0  # in which all have to be ready
 

@@ -94,8 +94,12 @@ class GraphAttentionNetwork(nn.Module):
             for name, parts in pooled.items():
                 parts.append(pool_rows(name, x, batch.batch, batch.ptr))
         embedding = torch.cat([part for parts in pooled.values() for part in parts], dim=1)
-        readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
-        of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
+        of_nodes = [
+            graph_max(node_logit, batch.batch, num_graphs)
+            if name == "max"
+            else graph_logsumexp(node_logit, batch.batch, batch.ptr)
+            for name in self.config.node_readout
+        ]
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
         return AttentionOutput(window_logit.float(), node_logit, embedding)
 

@@ -41,10 +41,16 @@ def graph_max(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
     return result
 
 
+def _graph_sum(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    """Return the sum per graph, [G, ...]; on a GPU row by row, where additions by atomics have no order."""
+    if values.device.type == "cuda":
+        return torch.segment_reduce(values, "sum", offsets=ptr, axis=0, unsafe=True, initial=0)
+    return values.new_zeros(len(ptr) - 1, *values.shape[1:]).index_add(0, graph, values)
+
+
 def graph_mean(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
     """Return the mean per graph, [G, ...], of node values [N, ...] with graph offsets `ptr` [G + 1]."""
-    num_graphs = len(ptr) - 1
-    total = values.new_zeros(num_graphs, *values.shape[1:]).index_add(0, graph, values)
+    total = _graph_sum(values, graph, ptr)
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1).to(values.dtype)
     return total / sizes.view(-1, *[1] * (values.dim() - 1))
 
@@ -61,10 +67,10 @@ def pool_rows(how: Literal["mean", "max"], values: Tensor, graph: Tensor, ptr: T
     return torch.sparse.mm(ones, values, "mean" if how == "mean" else "amax")
 
 
-def graph_logsumexp(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    """Return the log of the sum of exponentials of the node values [N] of each graph, [G]."""
-    largest = graph_max(values.detach(), graph, num_graphs)
-    total = values.new_zeros(num_graphs).index_add(0, graph, (values - largest.index_select(0, graph)).exp())
+def graph_logsumexp(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    """Return the log of the sum of exponentials of the node values [N] of each graph, [G], with offsets `ptr` [G + 1]."""
+    largest = graph_max(values.detach(), graph, len(ptr) - 1)
+    total = _graph_sum((values - largest.index_select(0, graph)).exp(), graph, ptr)
     return total.clamp(min=torch.finfo(values.dtype).tiny).log() + largest
 
 
