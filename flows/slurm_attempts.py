@@ -23,11 +23,13 @@ from kdgat.cluster.script import cluster_arguments, is_job_of, job_names, schedu
 from kdgat.cluster.slurm import JobQueue, SubmissionError, refusal
 from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage import RunDirectory
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.provenance import GPUS_VARIABLE
 
 logger = logging.getLogger(__name__)
 
 ORPHANED: Final = "Orphaned"
+MOST_LOOKS: Final = 3  # that files refuse before a job is submitted, until that counts as an attempt
 
 
 class SlurmAttempts:
@@ -57,6 +59,7 @@ class SlurmAttempts:
         """Watch the attempt's job to its end: the one that is there, else one that is submitted now."""
         patience = Patience(self.clock, lambda text: attempt.on_line(f"{attempt.directory.path}: {text}; again"))
         may_have_job = attempt.is_left
+        looks = MOST_LOOKS
         while not attempt.stop.is_set() or patience.is_due():
             if not patience.is_due():
                 self.clock.sleep(POLL_S)
@@ -80,6 +83,9 @@ class SlurmAttempts:
                     patience.bear(error)
                 elif isinstance(error, ConnectionError):
                     return self._not_submitted(attempt, EndKind.UNREACHABLE, str(error))
+                elif is_environment_fault(error) and looks:  # a look at a file says little of the next one
+                    looks -= 1
+                    patience.bear(error)
                 else:
                     raise
         if attempt.record.job_id and not attempt.stop.leaves_jobs:

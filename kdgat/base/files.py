@@ -273,9 +273,14 @@ def list_folder(folder: Path, pattern: str = "*") -> list[Path]:
 
 
 def list_folders(folder: Path, pattern: str) -> list[Path]:
-    """List what a folder and those below it hold, as `list_folder`."""
-    inner = [path for below in list_folder(folder) if below.is_dir() for path in list_folders(below, pattern)]
-    return [*list_folder(folder, pattern), *inner]
+    """List what a folder and those below it hold, as `list_folder`; each folder is looked at once, and no file."""
+    try:
+        with os.scandir(folder) as entries:
+            found = sorted((entry.name, entry.is_dir()) for entry in entries)
+    except FileNotFoundError:
+        return []
+    inner = [path for name, is_folder in found if is_folder for path in list_folders(folder / name, pattern)]
+    return [*(folder / name for name, _ in found if fnmatchcase(name, pattern)), *inner]
 
 
 def sync_to_disk(path: Path) -> None:

@@ -137,16 +137,15 @@ def describe_limit(number: int) -> str:
 
 
 def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
-    """Return what changes whenever a checkpoint is written, or a part is done: names and modification times.
+    """Return what changes whenever a checkpoint is written, or a part is done: names, and when a checkpoint was.
 
-    What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress.
+    What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress. Parts
+    can be many, and each look may be refused: that they are there is enough.
     """
-    files = []
-    found = [
-        *list_folders(directory.checkpoints_path, CHECKPOINT_GLOB),
-        *list_folders(directory.parts_path, PART_GLOB),
+    files = [
+        (str(path.relative_to(directory.path)), 0) for path in sorted(list_folders(directory.parts_path, PART_GLOB))
     ]
-    for path in sorted(found):
+    for path in sorted(list_folders(directory.checkpoints_path, CHECKPOINT_GLOB)):
         with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
             files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))
     return tuple(files)

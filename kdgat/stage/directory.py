@@ -201,7 +201,7 @@ class RunDirectory:
                 newest[path.parent] = max(path, newest.get(path.parent, path))
         if not written:
             for path in list_folders(self.parts_path, PART_GLOB):
-                with suppress(FileNotFoundError):
+                with suppress(OSError):  # one of many, and only the newest is named
                     written[path] = path.stat().st_mtime_ns
                     newest[path] = path
         return str(newest[max(written, key=lambda fit: written[fit])].relative_to(self.path)) if written else ""

@@ -11,7 +11,7 @@ from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from kdgat.base import write_json_atomically
-from kdgat.base.files import remove_temporary_files
+from kdgat.base.files import list_folder, remove_temporary_files
 from kdgat.base.kept import refuse_newer
 from kdgat.stage import Paused, RunDirectory
 from kdgat.stage.directory import phase_progress
@@ -71,7 +71,9 @@ class Parts:
 
     def missing(self) -> list[str]:
         """Name the parts that are not made yet."""
-        return [name for name in self.by_name if not self.summary_path(name).is_file()]
+        folders = {self.summary_path(name).parent for name in self.by_name}
+        made = {path for folder in folders for path in list_folder(folder)}
+        return [name for name in self.by_name if self.summary_path(name) not in made]
 
     def make(self, name: str) -> None:
         """Make one part, whether it is there or not."""

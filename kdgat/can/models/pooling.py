@@ -68,7 +68,7 @@ def pool_rows(how: Literal["mean", "max"], values: Tensor, graph: Tensor, ptr: T
 
 
 def graph_logsumexp(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
-    """Return the log of the sum of exponentials of the node values [N] of each graph, [G], with offsets `ptr` [G + 1]."""
+    """Return the log of the sum of exponentials of node values [N] of each graph, [G], with offsets `ptr` [G + 1]."""
     largest = graph_max(values.detach(), graph, len(ptr) - 1)
     total = _graph_sum((values - largest.index_select(0, graph)).exp(), graph, ptr)
     return total.clamp(min=torch.finfo(values.dtype).tiny).log() + largest

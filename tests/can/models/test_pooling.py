@@ -29,9 +29,7 @@ def test_mean_equals_the_library() -> None:
 def test_logsumexp_neither_overflows_nor_mixes_windows() -> None:
     values, graph = torch.tensor([100.0, 101.0, -3.0]), torch.tensor([0, 0, 1])
     expected = torch.tensor([101 + math.log1p(math.exp(-1)), -3.0])
-    torch.testing.assert_close(
-        graph_logsumexp(values, graph, torch.tensor([0, *graph.bincount(minlength=2).cumsum(0)])), expected
-    )
+    torch.testing.assert_close(graph_logsumexp(values, graph, torch.tensor([0, 2, 3])), expected)
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 0.5])
