@@ -101,6 +101,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         "Check this machine, and print how to get missing parts.",
         is_single_command=True,
     ),
+    "gpu": CommandGroup("kdgat.cli.gpu", "Try what kdgat computes on the GPU of this machine."),
     "model": CommandGroup("kdgat.cli.model", "List trained models, and say which of them is in service."),
     "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs, and find the one that validated best."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),

@@ -68,7 +68,7 @@ def elapsed_ms(work: object, warm_up: int = 2) -> float:
     assert callable(work)
     for _ in range(warm_up):
         work()
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     begin.record()
     work()
     end.record()

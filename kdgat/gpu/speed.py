@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from kdgat.gpu.networks import NETWORKS
@@ -49,7 +50,7 @@ def measure_step(name: str, device: str, size: int, precision: str = "32-true") 
         "upload_ms": _median_ms(lambda place: gathered[place % WARM_UP].to(device), stepper),
     }
     batch = gathered[0].to(device)
-    found["model_ms"] = _median_ms(lambda _: (stepper.loss(batch).backward(), stepper.update()), stepper)
+    found["model_ms"] = _median_ms(lambda _: stepper.learn(batch), stepper)
     if device == "cuda":
         found |= _kernels(stepper, step_ms)
         found["memory_mib"] = torch.cuda.max_memory_allocated() // 2**20
@@ -81,7 +82,7 @@ def _kernels(stepper: Stepper, step_ms: float) -> dict[str, Any]:
     """Return how many kernels a step launches, their milliseconds, and the dearest ones."""
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
         stepper.train(PROFILED)
-    events = [event for event in profiler.events() if event.device_type == torch.autograd.DeviceType.CUDA]
+    events = [event for event in profiler.events() if event.device_type == DeviceType.CUDA]
     kernels = [event for event in events if not event.name.startswith(("Mem", "Activity", "nccl"))]
     seconds: dict[str, float] = {}
     for event in kernels:

@@ -55,11 +55,15 @@ class Stepper:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
+    def learn(self, batch: Any) -> None:
+        """Take the step of a batch."""
+        self.loss(batch).backward()  # type: ignore[no-untyped-call]
+        self.update()
+
     def train(self, steps: int, first: int = 0) -> None:
         """Take steps, and wait for the last one."""
         for step in range(first, first + steps):
-            self.loss(self.batch(step)).backward()  # type: ignore[no-untyped-call]
-            self.update()
+            self.learn(self.batch(step))
         self.wait()
 
     def wait(self) -> None:

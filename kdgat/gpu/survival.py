@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
@@ -45,7 +45,7 @@ def compare(device: str, rows: Rows) -> None:
             what="killed by SIGKILL, deterministic",
             kills=kills,
             same_bits=undisturbed == resumed,
-            detail=f"{undisturbed['steps']} steps; weights {undisturbed['digest'][:12]}, {resumed['digest'][:12]}",
+            detail=f"{undisturbed['steps']} steps; weights {undisturbed['digest']:.12}, {resumed['digest']:.12}",
         )
         if device == "cuda":
             options = ("--batch", str(LARGE_BATCH), "--epochs", "2")
@@ -62,13 +62,13 @@ def _command(device: str, folder: Path, *options: str) -> list[str]:
     return [sys.executable, "-P", "-m", "kdgat.gpu.survival", device, str(folder), *options]
 
 
-def _train(device: str, folder: Path, *options: str) -> dict[str, object]:
+def _train(device: str, folder: Path, *options: str) -> dict[str, Any]:
     done = subprocess.run(
         _command(device, folder, *options), capture_output=True, text=True, timeout=LIMIT_S, check=False
     )
     if done.returncode:
         raise RuntimeError(f"a training ended with status {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, object] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found | {"parts": max(map(int, PARTS.findall(done.stderr)), default=1)}
 
 

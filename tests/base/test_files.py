@@ -286,9 +286,14 @@ def test_a_link_is_gone_with_what_it_leads_to_and_stays_where_it_cannot_be_remov
     assert not remove_tree(tmp_path / "link")
 
 
-def test_a_folder_is_listed_with_those_below_it(tmp_path):
+def test_a_folder_is_listed_with_those_below_it_without_a_look_at_each_file(tmp_path, monkeypatch):
     for name in ("a.json", "inner/b.json", "inner/more/c.json", "inner/d.h5"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
+
+    def refuse(path, **_options):
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    monkeypatch.setattr(Path, "stat", refuse)
     assert [path.name for path in list_folders(tmp_path, "*.json")] == ["a.json", "b.json", "c.json"]
     assert list_folders(tmp_path / "missing", "*") == []

@@ -1,13 +1,15 @@
 """Which job an attempt gets: the one that a command which is gone has left, or a new one; in no real time."""
 
+import errno
 import os
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from flows import slurm_attempts
 from flows.dask_jobs import DaskJobs
-from flows.slurm_attempts import ORPHANED
+from flows.slurm_attempts import MOST_LOOKS, ORPHANED
 from kdgat.cluster import AttemptLedger, EndKind, decision
 from kdgat.cluster.report import JobFiles
 from kdgat.stage import Finished, Paused
@@ -128,6 +130,22 @@ def test_files_of_earlier_jobs_are_removed_when_the_next_is_submitted(place: Pla
     assert isinstance(place.run().outcome, Finished)
     assert not files.alive_path.exists()
     assert [path.name for path in place.directory.path.glob("report-*")] == ["report-1.json"]
+
+
+@pytest.mark.parametrize("refusals", [MOST_LOOKS, MOST_LOOKS + 1])
+def test_what_files_refuse_before_a_job_is_submitted_is_asked_again_before_it_counts_as_an_attempt(
+    place: Place, monkeypatch: pytest.MonkeyPatch, refusals: int
+) -> None:
+    left = iter(range(refusals))
+
+    def refuse(directory: object) -> None:
+        if next(left, None) is not None:
+            raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), "alive-1")
+
+    monkeypatch.setattr(slurm_attempts, "remove_job_files", refuse)
+    assert isinstance(place.run().outcome, Finished)
+    ends = [record.end for record in place.records]
+    assert ends == (["Completed"] if refusals == MOST_LOOKS else ["StageFailed", "Completed"])
 
 
 def test_a_refused_job_ends_with_the_words_of_slurm(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

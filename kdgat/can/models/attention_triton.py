@@ -148,7 +148,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(values, of_source, of_target, of_edge, largest, total)
         ctx.edges, ctx.heads, ctx.slope = edges, heads, slope
         if num_nodes:  # a launch of no programs is an error
-            with torch.cuda.device_of(values):
+            with torch.cuda.device(values.device):
                 _kernels().attend_forward[(num_nodes,)](
                     values,
                     of_source,
@@ -170,9 +170,7 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(  # type: ignore[override]  # once_differentiable hides that it takes the same
-        ctx: Any, *gradients: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor | None, None, None, None]:
         values, of_source, of_target, of_edge, largest, total = ctx.saved_tensors
         edges, heads = ctx.edges, ctx.heads
         num_nodes, width = values.shape
@@ -184,7 +182,7 @@ class _Attention(torch.autograd.Function):
         attention = torch.empty_like(gradient_of_score)
         if num_nodes:
             shape = _shape(heads, width // heads)
-            with torch.cuda.device_of(values):
+            with torch.cuda.device(values.device):
                 _kernels().attend_backward_by_target[(num_nodes,)](
                     values,
                     of_source,

@@ -63,8 +63,7 @@ class GraphAttention(nn.Module):
         None for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
-        is_arranged = isinstance(edge_index, SortedEdges | EdgesOnDevice)
-        if self.kernel is not None and not is_arranged and self.kernel.is_usable(x):
+        if self.kernel is not None and isinstance(edge_index, Tensor) and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
         ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]

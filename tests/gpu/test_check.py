@@ -1,0 +1,118 @@
+"""The check of a GPU, tried on the processor: each part by itself, and what becomes of one that fails."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from kdgat.gpu import check, networks, numbers, repeats, speed, step, survival
+from kdgat.gpu.check import Part, Rows, check_gpu
+from kdgat.gpu.page import table
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Rows:
+    return Rows(tmp_path / "rows.json")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the smallest network of each family."""
+    kept = {
+        "GAT": networks.Network(networks.detector, lambda: networks.random_windows(16), (4,)),
+        "LAP": networks.Network(networks.warm_start, lambda: networks.solved_instance(16), (1,)),
+    }
+    for module in (networks, numbers, repeats, speed, step):
+        monkeypatch.setattr(module, "NETWORKS", kept)
+    step._network.cache_clear()
+
+
+def fail(device: str, rows: Rows) -> None:
+    rows.add(what="before", found=1)
+    raise ValueError("an operator is missing")
+
+
+def wait_for_ever(device: str, rows: Rows) -> None:
+    rows.add(what="before", found=2)
+    raise SystemExit(subprocess.run(["sleep", "60"], check=False).returncode)
+
+
+def succeed(device: str, rows: Rows) -> None:
+    rows.add(what=device, found=True)
+
+
+@pytest.mark.processes
+def test_a_part_that_fails_or_never_ends_is_noted_with_what_it_found_and_the_next_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {
+        "fails": Part("Fails", f"{__name__}:fail", 60),
+        "waits": Part("Waits", f"{__name__}:wait_for_ever", 20),
+        "works": Part("Works", f"{__name__}:succeed", 60, "A note."),
+    }
+    monkeypatch.setattr(check, "PARTS", parts)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    printed: list[str] = []
+    check_gpu(tmp_path, "cpu", tuple(parts), say=printed.append)
+    found = json.loads((tmp_path / check.RESULT).read_text())["parts"]
+    assert found["fails"]["error"] == "ValueError: an operator is missing"
+    assert found["waits"]["error"] == "did not end within 20 s"
+    assert [found[name]["rows"][0]["found"] for name in parts] == [1, 2, True]
+    assert found["works"]["error"] == ""
+    page = (tmp_path / check.PAGE).read_text()
+    for text in ("| cpu | yes |", "A note.", "an operator is missing"):
+        assert text in page
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_gpu_the_check_ends_with_one_sentence_that_says_what_to_do(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kdgat.gpu", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "training.accelerator=cuda and torch" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert list(json.loads((tmp_path / check.RESULT).read_text())["parts"]) == ["card"]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_device_that_is_the_processor_computes_its_numbers(rows: Rows) -> None:
+    numbers.compare("cpu", rows)
+    assert [row["network"] for row in rows] == ["GAT", "LAP"]
+    for row in rows:
+        assert row["loss, 32-true"] == row["gradient, 32-true"] == 0.0
+        assert row["gradient, bf16-mixed"] > 0.0
+        assert row["deterministic"] == "no operator is refused"
+
+
+@pytest.mark.usefixtures("small")
+def test_two_trainings_on_the_processor_are_the_same(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "STEPS", 7)
+    repeats.compare("cpu", rows)
+    assert [row["difference, as it is"] for row in rows] == [0.0, 0.0]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_step_is_timed_with_its_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "SECONDS", 0.0)
+    found = speed.measure_step("GAT", "cpu", 4)
+    assert set(found) == {"graphs_s", "step_ms", "gather_ms", "upload_ms", "model_ms"}
+    assert all(value > 0 for value in found.values())
+
+
+@pytest.mark.processes
+@pytest.mark.nightly
+def test_a_training_that_is_killed_ends_as_one_that_is_not(rows: Rows) -> None:
+    survival.compare("cpu", rows)
+    (row,) = rows
+    assert row["kills"] == 1
+    assert row["same_bits"]
+
+
+def test_a_table_has_a_column_for_each_key_of_any_row() -> None:
+    lines = table([{"network": "GAT", "ms": 0.12345}, {"network": "a|b", "fast": True}])
+    assert lines == ["| network | ms | fast |", "|---|---|---|", "| GAT | 0.123 |  |", "| a/b |  | yes |"]
+    assert table([]) == ["Nothing was found."]
