@@ -70,8 +70,9 @@ class SlurmAttempts:
                     if may_have_job and attempt.stop.is_set():  # Slurm does not say whether there is a job
                         break
                     may_have_job = False
-                    self._submit(attempt)
+                    job_id = self._submit(attempt)
                     may_have_job = True
+                    attempt.ledger.submitted(attempt.record, job_id)
                     if not attempt.record.job_id and not self.adopt(attempt):
                         continue  # as one that is left
                 worker = self.jobs.worker(attempt.record.job_id)
@@ -146,7 +147,7 @@ class SlurmAttempts:
         """Stop what listens here; the jobs go on."""
         self.jobs.close()
 
-    def _submit(self, attempt: Attempt) -> None:
+    def _submit(self, attempt: Attempt) -> str:
         resources = attempt.record.resources
         assert resources is not None
         arguments = cluster_arguments(
@@ -159,7 +160,7 @@ class SlurmAttempts:
             {**self.environment, **self.image.check(attempt.on_line), GPUS_VARIABLE: str(resources.gpus)},
         )
         remove_job_files(attempt.directory)
-        attempt.ledger.submitted(attempt.record, self.jobs.submit(arguments))
+        return self.jobs.submit(arguments)
 
     def _not_submitted(self, attempt: Attempt, kind: EndKind, message: str) -> AttemptEnd:
         return AttemptEnd(kind, message, checkpoint=attempt.directory.newest_checkpoint())

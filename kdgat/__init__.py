@@ -19,6 +19,7 @@ package is its face: the names that others use; nothing is loaded before it is a
     can          family    intrusion detection on CAN buses                               all above but lap, trees
     lap          family    learned warm starts of linear assignment                       all above but can, trees
     trees        family    self-supervised learning on geometric trees                    all above but can, lap
+    gpu          front     what a GPU computes of all families, and how fast              families and theirs
     (flows)      front     the runs under Prefect and Dask, beside this package           all above
     cli          front     the commands                                                   all above
 

@@ -19,6 +19,7 @@ OWN: Final = ("kdgat", "flows")
 # Looked for before they are imported, and part of no extra that people install.
 ONLY_WHERE_INSTALLED: Final = {
     "lap": "another solver, which ours is compared with",
+    "triton": "comes with a torch for CUDA, which pins it",
     "wandb": "of the extra loggers, installed by `make loggers`",
 }
 NOT_FOR_USERS: Final = ("dev", "docs", "loggers", "all")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
 
+from kdgat.can.models.attention_triton import is_usable
 from kdgat.training.device import check_accelerator, has_kernels
 
 if TYPE_CHECKING:
@@ -46,6 +48,7 @@ def describe(device: str, rows: Rows) -> None:
     rows.add(what="memory, MiB", found=properties.total_memory // MIB)
     rows.add(what="free, MiB", found=torch.cuda.mem_get_info()[0] // MIB)
     rows.add(what="bfloat16", found=torch.cuda.is_bf16_supported(including_emulation=False))
+    rows.add(what="kernels for attention", found=is_usable(torch.device(device)))
     rows.add(what="launch, us", found=launch_us())
     rows.add(what="copy on the card, TB/s", found=copy_rate())
 
@@ -58,14 +61,14 @@ def launch_us(count: int = 2000) -> float:
 
 def copy_rate() -> float:
     """Return how many terabytes a second a copy on the card reads and writes."""
-    source = torch.randn(2**28, device="cuda")
+    free, _ = torch.cuda.mem_get_info()  # a part of a card, or one that others use, may have little
+    source = torch.randn(min(2**28, free // 64), device="cuda")
     target = torch.empty_like(source)
     return 2 * source.nbytes / elapsed_ms(lambda: target.copy_(source)) / 1e9
 
 
-def elapsed_ms(work: object, warm_up: int = 2) -> float:
+def elapsed_ms(work: Callable[[], object], warm_up: int = 2) -> float:
     """Return the milliseconds that the card takes for what a function launches."""
-    assert callable(work)
     for _ in range(warm_up):
         work()
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]

@@ -39,6 +39,8 @@ def graphs_per_second(name: str, device: str, count: int) -> float:
         try:
             until = time.monotonic() + BEGIN_S
             while len(list(Path(folder).glob("ready-*"))) < count and time.monotonic() < until:
+                if any(process.poll() for process in processes):
+                    raise RuntimeError("a training ended before all were ready: is the card for one process alone?")
                 time.sleep(0.01)
             (Path(folder) / "go").touch()
             return sum(float(process.communicate(timeout=BEGIN_S)[0]) for process in processes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -47,7 +48,7 @@ def measure_step(name: str, device: str, size: int, precision: str = "32-true") 
         "graphs_s": 1e3 * size / step_ms,
         "step_ms": step_ms,
         "gather_ms": _median_ms(lambda place: stepper.columns.gather(stepper.indices(place)), stepper),
-        "upload_ms": _median_ms(lambda place: gathered[place % WARM_UP].to(device), stepper),
+        "upload_ms": _median_ms(lambda place: copy(gathered[place % WARM_UP]).to(device), stepper),
     }
     batch = gathered[0].to(device)
     found["model_ms"] = _median_ms(lambda _: stepper.learn(batch), stepper)

@@ -78,6 +78,8 @@ def _runs_on(index: int) -> bool:
             answer = torch.zeros(1, device=torch.device("cuda", index))
             _kernels().say_ready[(1,)](answer)
             answer.cpu()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # whatever of compiler, linker, folder and driver fails: attention works without
         lines = str(error).strip().splitlines() or [""]
         logger.warning(
@@ -148,7 +150,7 @@ class _Attention(torch.autograd.Function):
         ctx.save_for_backward(values, of_source, of_target, of_edge, largest, total)
         ctx.edges, ctx.heads, ctx.slope = edges, heads, slope
         if num_nodes:  # a launch of no programs is an error
-            with torch.cuda.device(values.device):
+            with torch.cuda.device(values.get_device()):  # -1, no device, for what is interpreted
                 _kernels().attend_forward[(num_nodes,)](
                     values,
                     of_source,
@@ -182,7 +184,7 @@ class _Attention(torch.autograd.Function):
         attention = torch.empty_like(gradient_of_score)
         if num_nodes:
             shape = _shape(heads, width // heads)
-            with torch.cuda.device(values.device):
+            with torch.cuda.device(values.get_device()):  # -1, no device, for what is interpreted
                 _kernels().attend_backward_by_target[(num_nodes,)](
                     values,
                     of_source,

@@ -41,10 +41,15 @@ def graph_max(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
     return result
 
 
+def sum_in_order(values: Tensor, ptr: Tensor) -> Tensor:
+    """Return the sum, [G, ...], of rows [N, ...] that lie behind one another, with offsets `ptr` [G + 1]."""
+    return torch.segment_reduce(values, "sum", offsets=ptr, axis=0, unsafe=True, initial=0)
+
+
 def _graph_sum(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
     """Return the sum per graph, [G, ...]; on a GPU row by row, where additions by atomics have no order."""
     if values.device.type == "cuda":
-        return torch.segment_reduce(values, "sum", offsets=ptr, axis=0, unsafe=True, initial=0)
+        return sum_in_order(values, ptr)
     return values.new_zeros(len(ptr) - 1, *values.shape[1:]).index_add(0, graph, values)
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch_geometric.nn import global_max_pool, global_mean_pool
 
-from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean
+from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean, sum_in_order
 
 GRAPH = torch.tensor([0, 0, 0, 1, 1, 3])
 PTR = torch.tensor([0, 3, 5, 5, 6])
@@ -48,3 +48,13 @@ def test_dropout_follows_the_seed() -> None:
     first = layer(torch.ones(33))
     torch.manual_seed(7)
     assert torch.equal(first, layer(torch.ones(33)))
+
+
+def test_sums_in_order_are_those_of_graphs_with_their_gradients_also_of_empty_ones():
+    values = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    ptr, graph = torch.tensor([0, 2, 2, 5]), torch.tensor([0, 0, 2, 2, 2])
+    found, expected = sum_in_order(values, ptr), torch.zeros(3, 3, dtype=torch.float64).index_add(0, graph, values)
+    torch.testing.assert_close(found, expected)
+    weight = torch.randn(3, 3, dtype=torch.float64)
+    gradients = [torch.autograd.grad((one * weight).sum(), values)[0] for one in (found, expected)]
+    torch.testing.assert_close(*gradients)
