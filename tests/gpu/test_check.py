@@ -36,7 +36,6 @@ def fail(device: str, rows: Rows) -> None:
 
 
 def wait_for_ever(device: str, rows: Rows) -> None:
-    rows.add(what="before", found=2)
     raise SystemExit(subprocess.run(["sleep", "60"], check=False).returncode)
 
 
@@ -49,9 +48,9 @@ def test_a_part_that_fails_or_never_ends_is_noted_with_what_it_found_and_the_nex
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = {
-        "fails": Part("Fails", f"{__name__}:fail", 60),
-        "waits": Part("Waits", f"{__name__}:wait_for_ever", 20),
-        "works": Part("Works", f"{__name__}:succeed", 60, "A note."),
+        "fails": Part("Fails", f"{__name__}:fail", 300),
+        "waits": Part("Waits", f"{__name__}:wait_for_ever", 3),
+        "works": Part("Works", f"{__name__}:succeed", 300, "A note."),
     }
     monkeypatch.setattr(check, "PARTS", parts)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -59,8 +58,11 @@ def test_a_part_that_fails_or_never_ends_is_noted_with_what_it_found_and_the_nex
     check_gpu(tmp_path, "cpu", tuple(parts), say=printed.append)
     found = json.loads((tmp_path / check.RESULT).read_text())["parts"]
     assert found["fails"]["error"] == "ValueError: an operator is missing"
-    assert found["waits"]["error"] == "did not end within 20 s"
-    assert [found[name]["rows"][0]["found"] for name in parts] == [1, 2, True]
+    assert found["waits"]["error"] == "did not end within 3 s"
+    assert [found[name]["rows"] for name in ("fails", "works")] == [
+        [{"what": "before", "found": 1}],
+        [{"what": "cpu", "found": True}],
+    ]
     assert found["works"]["error"] == ""
     page = (tmp_path / check.PAGE).read_text()
     for text in ("| cpu | yes |", "A note.", "an operator is missing"):
