@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 from lightning import LightningModule
-from models import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, random_windows
+from models import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, make_windows
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
@@ -128,7 +128,7 @@ def main() -> None:
     for name in ("kdgat", "lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     keep_freed_memory()
-    windows = random_windows(4 * BATCH)
+    windows = make_windows(4 * BATCH)
     interval_s = TrainingConfig().checkpoint_interval_s
     print(f"checkpoints below {arguments.directory.absolute()}, one thread, batches of {BATCH} windows")
     header = ("preset, model", "parameters", "MB", "ms/step", "ms measured", "ms by difference", "ratio")

@@ -29,36 +29,17 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
-from kdgat.graphs import GraphColumns, TensorColumns, pointers
-from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
+from kdgat.gpu.networks import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, random_windows
+from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.training.averages import Averages
 
-NUM_FEATURES = (79, 7)
-SCHEMA = Schema(
-    (*CORE, EDGE_ATTR, Column("y", "graph", "int8", in_batch=True), Column("node_y", "node", "int8", in_batch=True),
-     Column("node_id", "node", "int32", in_batch=True))
-)  # fmt: skip
+NUM_FEATURES = (NUM_NODE_FEATURES, NUM_EDGE_FEATURES)
 STARTED = time.monotonic()
 
 
-def random_windows(num_graphs: int) -> GraphColumns:
+def make_windows(num_graphs: int) -> GraphColumns:
     """Make windows of some 27 nodes and 55 edges."""
-    random = np.random.default_rng(0)
-    nodes, wanted = random.integers(17, 38, num_graphs), random.integers(35, 76, num_graphs)
-    keys = [np.sort(random.choice(n * n, e, replace=False)) for n, e in zip(nodes, wanted, strict=True)]
-    edges = [np.stack([key % n, key // n]) for key, n in zip(keys, nodes, strict=True)]
-    num_nodes, num_edges = int(nodes.sum()), int(wanted.sum())
-    return GraphColumns(
-        SCHEMA,
-        node_ptr=pointers(nodes),
-        edge_ptr=pointers(wanted),
-        x=random.standard_normal((num_nodes, NUM_FEATURES[0]), dtype=np.float32),
-        edge_index=np.concatenate(edges, axis=1).astype(np.int32),
-        edge_attr=random.standard_normal((num_edges, NUM_FEATURES[1]), dtype=np.float32),
-        y=(random.random(num_graphs) < 0.4).astype(np.int8),
-        node_y=(random.random(num_nodes) < 0.1).astype(np.int8),
-        node_id=random.integers(0, 2048, num_nodes).astype(np.int32),
-    )
+    return random_windows(num_graphs, nodes=(17, 38), edges=(35, 76))
 
 
 def make_model(name: str, device: str, dropout: float | None = None) -> Any:
@@ -229,7 +210,7 @@ def same_steps(first: Run, second: Run, num: int) -> dict[str, Any]:
 
 def work(arguments: argparse.Namespace) -> None:
     """Run rows a, then e, in the phases that files announce; write the graphs of each into a file."""
-    host = random_windows(2048)
+    host = make_windows(2048)
     columns = {"cpu": TensorColumns.from_columns(host), "cuda": TensorColumns.from_columns(host, "cuda")}
     set_triton(not arguments.no_triton)
     torch.set_num_threads(1)
@@ -318,7 +299,7 @@ def library_step(columns: TensorColumns, size: int, compiles: bool, ours: bool) 
 
 def library(arguments: argparse.Namespace) -> None:
     """Print the timing of one kind of library step as JSON: in a process of its own, which can be ended."""
-    columns, kind = TensorColumns.from_columns(random_windows(2048), "cuda"), arguments.library
+    columns, kind = TensorColumns.from_columns(make_windows(2048), "cuda"), arguments.library
     found = {n: timed(library_step(columns, n, "compiled" in kind, "ours" in kind), n) for n in (128, 512)}
     print(json.dumps(found))
 
@@ -351,7 +332,7 @@ class Report:
 
 def measure(report: Report, arguments: argparse.Namespace) -> None:
     """Run all parts on a GPU, those first that decide."""
-    host = random_windows(2048 if arguments.quick else 12288)
+    host = make_windows(2048 if arguments.quick else 12288)
     columns = {"cpu": TensorColumns.from_columns(host), "cuda": TensorColumns.from_columns(host, "cuda")}
     modes = {"torch": False} if arguments.no_triton or not set_triton(True) else {"triton": True, "torch": False}
     report.found["device"], report.found["modes"] = torch.cuda.get_device_name(), list(modes)
@@ -442,7 +423,7 @@ def main() -> None:
         library(arguments)
     elif arguments.device == "cpu":
         torch.set_num_threads(1)
-        columns = {"cpu": TensorColumns.from_columns(random_windows(200))}
+        columns = {"cpu": TensorColumns.from_columns(make_windows(200))}
         report = Report(arguments.out, arguments.limit)
         report.part("equal", lambda: equality(columns, "cpu"))
         for row in "ce":

@@ -25,43 +25,18 @@ from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.canbus.features import SCHEMA
-from kdgat.graphs import GraphColumns, TensorColumns, pointers
+from kdgat.gpu.networks import random_windows
+from kdgat.graphs import TensorColumns
 from kdgat.training.allocator import keep_freed_memory
 
 NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 51, 7
 BATCH = 128
 
 
-def random_windows(num_graphs: int) -> TensorColumns:
+def make_windows(num_graphs: int) -> TensorColumns:
     """Make windows of random features and edges."""
-    generator = np.random.default_rng(0)
-    edges = []
-    for _ in range(num_graphs):
-        keys = np.sort(generator.choice(NUM_NODES**2, NUM_EDGES, replace=False))
-        edges.append(np.stack([keys % NUM_NODES, keys // NUM_NODES]))
-    num_nodes, num_edges = num_graphs * NUM_NODES, num_graphs * NUM_EDGES
-    columns = GraphColumns(
-        SCHEMA,
-        node_ptr=pointers(np.full(num_graphs, NUM_NODES)),
-        edge_ptr=pointers(np.full(num_graphs, NUM_EDGES)),
-        x=generator.normal(size=(num_nodes, NUM_NODE_FEATURES)).astype(np.float32),
-        edge_index=np.concatenate(edges, axis=1).astype(np.int32),
-        edge_attr=generator.normal(size=(num_edges, NUM_EDGE_FEATURES)).astype(np.float32),
-        y=(generator.random(num_graphs) < 0.4).astype(np.int8),
-        node_y=(generator.random(num_nodes) < 0.1).astype(np.int8),
-        node_id=generator.integers(0, 2048, num_nodes).astype(np.int32),
-        recording=np.zeros(num_graphs, np.int32),
-        first_message=np.arange(num_graphs, dtype=np.int64) * 100,
-        start_time=np.arange(num_graphs) * 0.025,
-        end_time=np.arange(num_graphs) * 0.025 + 0.02,
-        message_count=np.full(num_graphs, 100, np.int32),
-        attack_count=np.zeros(num_graphs, np.int32),
-        kind=np.zeros(num_graphs, np.int8),
-        early=np.zeros(num_graphs, np.float32),
-        overdue=np.zeros(num_graphs, np.float32),
-    )
-    return TensorColumns.from_columns(columns)
+    nodes, edges = (NUM_NODES, NUM_NODES + 1), (NUM_EDGES, NUM_EDGES + 1)
+    return TensorColumns.from_columns(random_windows(num_graphs, nodes, edges, NUM_NODE_FEATURES))
 
 
 def loss_of(model: nn.Module, batch: object) -> Tensor:
@@ -150,7 +125,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=8)
     repeats = parser.parse_args().repeats
     torch.set_num_threads(1)
-    windows = random_windows(4 * BATCH)
+    windows = make_windows(4 * BATCH)
     sizes = (NUM_NODE_FEATURES, NUM_EDGE_FEATURES)
     small = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
     models: dict[str, nn.Module] = {

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
 
 from kdgat.base import write_bytes_atomically, write_json_atomically
 from kdgat.gpu.page import render
+from kdgat.stage import package_version
 
 SCHEMA: Final = 1
 RESULT, PAGE = "gpu_check.json", "gpu_check.md"
@@ -92,7 +92,7 @@ def check_gpu(
         "python": platform.python_version(),
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
-        "packages": {name: _version(name) for name in PACKAGES},
+        "packages": {name: package_version(name) for name in PACKAGES},
         "parts": {},
     }
     for name in parts:
@@ -144,13 +144,6 @@ class Rows(list[dict[str, Any]]):
         """Append one row."""
         self.append(row)
         write_json_atomically(self._path, list(self))
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

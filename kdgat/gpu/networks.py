@@ -42,23 +42,28 @@ class Network:
     batches: tuple[int, ...]  # the first is the usual one
 
 
-def random_windows(num_graphs: int = NUM_WINDOWS, seed: int = 0) -> GraphColumns:
-    """Return windows of random features and edges, as large as those of passenger cars."""
-    generator = np.random.default_rng(seed)
-    node_counts = generator.integers(*NUM_NODES, num_graphs)
-    edge_counts = generator.integers(*NUM_EDGES, num_graphs)
+def random_windows(
+    num_graphs: int = NUM_WINDOWS,
+    nodes: tuple[int, int] = NUM_NODES,
+    edges: tuple[int, int] = NUM_EDGES,
+    num_node_features: int = NUM_NODE_FEATURES,
+) -> GraphColumns:
+    """Return windows of random features and edges, as large as those of passenger cars; counts from, up to."""
+    generator = np.random.default_rng(0)
+    node_counts = generator.integers(*nodes, num_graphs)
+    edge_counts = generator.integers(*edges, num_graphs)
     keys = [
-        np.sort(generator.choice(nodes**2, edges, replace=False))
-        for nodes, edges in zip(node_counts, edge_counts, strict=True)
+        np.sort(generator.choice(count**2, wanted, replace=False))
+        for count, wanted in zip(node_counts, edge_counts, strict=True)
     ]
-    edges = [np.stack([key % nodes, key // nodes]) for key, nodes in zip(keys, node_counts, strict=True)]
+    ends = [np.stack([key % count, key // count]) for key, count in zip(keys, node_counts, strict=True)]
     num_nodes, num_edges = int(node_counts.sum()), int(edge_counts.sum())
     return GraphColumns(
         SCHEMA,
         node_ptr=pointers(node_counts),
         edge_ptr=pointers(edge_counts),
-        x=generator.normal(size=(num_nodes, NUM_NODE_FEATURES)).astype(np.float32),
-        edge_index=np.concatenate(edges, axis=1).astype(np.int32),
+        x=generator.normal(size=(num_nodes, num_node_features)).astype(np.float32),
+        edge_index=np.concatenate(ends, axis=1).astype(np.int32),
         edge_attr=generator.normal(size=(num_edges, NUM_EDGE_FEATURES)).astype(np.float32),
         y=(generator.random(num_graphs) < 0.4).astype(np.int8),
         node_y=(generator.random(num_nodes) < 0.1).astype(np.int8),
