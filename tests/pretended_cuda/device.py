@@ -1,0 +1,311 @@
+"""A CUDA device that is made of the processor's memory: every tensor there says `cuda:0`, every operator runs here.
+
+Operators that mix devices raise what CUDA raises. What is launched, what waits for the device and what is sent to it is
+counted, by the line of kdgat that did it. There are no streams, no errors of CUDA and no inference tensors.
+
+`library.load()` must have been called before torch was imported.
+"""
+
+import collections
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, ClassVar
+from unittest import mock
+
+import torch
+import torch._dynamo  # before it is told that there is CUDA
+import torch.optim
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes, return_and_correct_aliasing
+
+from kdgat.can.models import attention_triton
+from tests.pretended_cuda.kernels import Kernels
+
+CUDA = torch.device("cuda", 0)
+# Views, and memory that is not written to.
+NO_KERNEL = frozenset(
+    [
+        "_reshape_alias",
+        "_unsafe_view",
+        "alias",
+        "as_strided",
+        "detach",
+        "empty",
+        "empty_like",
+        "empty_strided",
+        "expand",
+        "lift_fresh",
+        "new_empty",
+        "permute",
+        "select",
+        "slice",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "t",
+        "transpose",
+        "unbind",
+        "unsqueeze",
+        "view",
+    ]
+)
+WAITING = frozenset(("nonzero", "masked_select", "_unique2", "unique_dim"))
+
+
+@dataclass
+class Seen:
+    """What a pretended device was asked for since it was last cleared."""
+
+    launches: int = 0
+    operators: collections.Counter[str] = field(default_factory=collections.Counter)
+    waits: collections.Counter[str] = field(default_factory=collections.Counter)  # by the line of kdgat
+    uploads: collections.Counter[str] = field(default_factory=collections.Counter)  # by the line of kdgat
+    bytes_sent: int = 0
+    calls: list[tuple[str, tuple[tuple[int, ...], ...]]] | None = None  # operators and shapes, where a list is put here
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.__init__()  # type: ignore[misc]
+
+    def launch(self, name: str, tensors: Sequence[Tensor] = ()) -> None:
+        """Note that a kernel was launched."""
+        self.launches += 1
+        self.operators[name] += 1
+        if self.calls is not None:
+            self.calls.append((name, tuple(tuple(tensor.shape) for tensor in tensors)))
+
+    def wait(self) -> None:
+        """Note that the host waited for the device."""
+        self.waits[_line()] += 1
+
+    def upload(self, tensor: Tensor) -> None:
+        """Note that a tensor was sent."""
+        self.uploads[_line()] += 1
+        self.bytes_sent += tensor.nbytes
+
+
+def _line() -> str:
+    """Return the innermost line of kdgat that is being executed."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        _, found, name = frame.f_code.co_filename.rpartition("/kdgat/")
+        if found:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "outside of kdgat"
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says `cuda:0`; what it holds is in `inner`."""
+
+    seen: ClassVar[Seen] = Seen()
+    inner: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner: Tensor) -> "OnDevice":
+        made: OnDevice = torch.Tensor._make_wrapper_subclass(
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            storage_offset=inner.storage_offset(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=CUDA,
+            requires_grad=False,
+        )
+        return made
+
+    def __init__(self, inner: Tensor) -> None:
+        self.inner = inner
+
+    def tolist(self) -> Any:
+        """Wait, then return what is there."""
+        self.seen.wait()
+        return self.detach().inner.tolist()
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Wait, then pickle what is there: files are read with map_location=cpu."""
+        self.seen.wait()
+        return self.detach().inner.__reduce_ex__(protocol)
+
+    def numpy(self, *, force: bool = False) -> Any:
+        """Refuse, as torch does."""
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor to host memory "
+            "first."
+        )
+
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse, as torch does."""
+        return self.numpy()
+
+    def __repr__(self, **kwargs: Any) -> str:
+        """Show what is there."""
+        return f"OnDevice({self.inner!r})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Execute an operator."""
+        return _execute(func, args, kwargs or {}, cls.seen)
+
+
+class _Mode(TorchDispatchMode):
+    """Catches what is given no tensor of the device: factories, and uploads."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return _execute(func, args, kwargs or {}, OnDevice.seen)
+
+
+def _inner(value: Any) -> Any:
+    if isinstance(value, OnDevice):
+        return value.inner
+    return type(value)(map(_inner, value)) if type(value) in (list, tuple) else value
+
+
+def _outer(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value if isinstance(value, OnDevice) else OnDevice(value)
+    return type(value)(map(_outer, value)) if type(value) in (list, tuple) else value
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif type(value) in (list, tuple):
+            yield from _tensors(value)
+
+
+@cache
+def _schema(func: Any) -> tuple[str, bool]:
+    """Return the name of an operator, and whether what it returns may share memory with what it is given."""
+    schema = func._schema
+    return schema.name.split("::")[1], schema.is_mutable or any(one.alias_info for one in schema.arguments)
+
+
+def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Seen) -> Any:
+    """Execute an operator of torch on whatever device its arguments are."""
+    name, is_aliasing = _schema(func)
+    tensors = [*_tensors(args), *_tensors(kwargs.values())]
+    is_here = any(isinstance(tensor, OnDevice) for tensor in tensors)
+    wanted = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
+
+    def run(**changed: Any) -> Any:
+        return func(*map(_inner, args), **{key: _inner(value) for key, value in kwargs.items()} | changed)
+
+    if name == "copy_":
+        target, source = args[0], args[1]
+        if isinstance(target, OnDevice) and not isinstance(source, OnDevice):
+            seen.upload(source)
+        elif isinstance(source, OnDevice) and not isinstance(target, OnDevice):
+            seen.wait()
+        elif is_here:
+            seen.launch(name, tensors)
+        run()
+        return target
+    if name == "_to_copy" and wanted is not None:
+        made = run(device=torch.device("cpu"), non_blocking=False)
+        if is_here and wanted == "cuda":
+            seen.launch(name, tensors)
+        elif is_here:
+            seen.wait()
+        elif wanted == "cuda":
+            seen.upload(made)
+        return OnDevice(made) if wanted == "cuda" else made
+    if not is_here:
+        if wanted == "cuda":
+            if name not in NO_KERNEL:
+                seen.launch(name, tensors)
+            return _outer(run(device=torch.device("cpu")))
+        return func(*args, **kwargs)
+    if name == "_local_scalar_dense":
+        seen.wait()
+        return run()
+    if any(not isinstance(tensor, OnDevice) and tensor.dim() for tensor in tensors):
+        raise RuntimeError(
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
+            f"(in {func})"
+        )
+    if name in WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+        seen.wait()
+    if name not in NO_KERNEL:
+        seen.launch(name, tensors)
+    if wanted is not None:
+        made = run(device=torch.device("cpu"))
+        return _outer(made) if wanted == "cuda" else made
+    made = _outer(run())
+    return return_and_correct_aliasing(func, tuple(args), dict(kwargs), made) if is_aliasing else made
+
+
+@contextlib.contextmanager
+def on_the_processor() -> Iterator[None]:
+    """Execute what asks for no GPU as ever, and as fast."""
+    with _disable_current_modes():
+        yield
+
+
+@contextlib.contextmanager
+def pretended_cuda(
+    name: str = "NVIDIA Pretended",
+    capability: tuple[int, int] = (9, 0),
+    architectures: Sequence[str] = ("sm_75", "sm_80", "sm_90"),
+) -> Iterator[Seen]:
+    """Have torch believe that there is one GPU of this capability; yield what it is asked for."""
+    seen = OnDevice.seen
+    seen.clear()
+
+    def synchronize(device: Any = None) -> None:
+        seen.wait()
+
+    def random_state(device: Any = None) -> Tensor:
+        return torch.zeros(16, dtype=torch.uint8)
+
+    nothing, zero = (lambda *_, **__: None), (lambda *_, **__: 0)
+    of_cuda: dict[str, Any] = {
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": zero,
+        "_exchange_device": zero,
+        "_maybe_exchange_device": zero,
+        "get_device_name": lambda device=None: name,
+        "get_device_capability": lambda device=None: capability,
+        "get_arch_list": lambda: list(architectures),
+        "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
+        "synchronize": synchronize,
+        "get_rng_state": random_state,
+        "set_rng_state": nothing,
+        "mem_get_info": lambda device=None: (64 << 30, 80 << 30),
+        "max_memory_allocated": lambda device=None: 1 << 20,
+        "memory_reserved": zero,
+        "memory_allocated": zero,
+        "memory_stats": lambda device=None: {},
+    }
+    for ignored in ("_lazy_init", "init", "set_device", "empty_cache", "manual_seed", "manual_seed_all"):
+        of_cuda[ignored] = nothing
+    of_cuda["reset_peak_memory_stats"] = nothing
+    with contextlib.ExitStack() as stack:
+        for key, value in of_cuda.items():
+            stack.enter_context(mock.patch.object(torch.cuda, key, value))
+        stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
+        stack.enter_context(mock.patch.object(torch, "inference_mode", torch.no_grad))
+        # torch.tensor(..., device="cuda") makes it here, then moves it.
+        stack.callback(torch._C._set_only_lift_cpu_tensors, torch._C._only_lift_cpu_tensors())
+        torch._C._set_only_lift_cpu_tensors(True)
+        # Module.to: between the two memories a parameter is made anew, within one it stays the object of an optimizer.
+        stack.enter_context(
+            mock.patch.object(
+                torch,
+                "_has_compatible_shallow_copy_type",
+                lambda first, second: isinstance(first, OnDevice) == isinstance(second, OnDevice),
+            )
+        )
+        stack.enter_context(mock.patch.object(attention_triton, "_kernels", return_value=Kernels(seen.launch)))
+        attention_triton._runs_on.cache_clear()
+        stack.callback(attention_triton._runs_on.cache_clear)
+        stack.enter_context(_Mode())
+        yield seen
