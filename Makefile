@@ -20,7 +20,7 @@ SEED ?= 1
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install loggers train test test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,9 +58,18 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # the time of two goes into waiting for jobs, signals and servers.
 SERVICES := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
+# Torch learns of the GPU before it is imported: hence a pytest of its own.
+ON_CUDA := $(PYTEST) -p tests.pretended_cuda.plugin --numprocesses=2 --dist=worksteal \
+	-m "not processes and not slurm and not prefect and not image and not nightly" \
+	$(addprefix tests/,pretended_cuda training/test_trainer.py training/test_batch_size.py training/test_resume.py)
+
 test: install  ## The tests that need nothing but their own process (five minutes with the installation)
 	$(PYTEST) --numprocesses=2 --dist=worksteal \
 		-m "not processes and not slurm and not prefect and not image and not nightly" $(TESTS)
+	$(if $(TESTS),,$(ON_CUDA))
+
+test-cuda: install  ## Every stage of all families, and what trains, on a GPU that is pretended (part of make test)
+	$(ON_CUDA)
 
 test-processes: install $(LOGGERS)  ## The tests that start Python processes: killed, signalled, side by side, in several ranks
 	$(SERVICES) -m "processes and not slurm and not prefect and not image and not nightly" $(TESTS)
@@ -79,6 +88,7 @@ test-services: install $(LOGGERS)  ## The four above side by side, as continuous
 
 test-all: install $(LOGGERS)  ## All tests, the long ones of the night included
 	$(SERVICES) $(TESTS)
+	$(if $(TESTS),,$(ON_CUDA))
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -70,6 +70,12 @@ LONGEST = (
 )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave tests on pretended CUDA to the pytest that has it (make test-cuda): torch must not be imported before."""
+    is_there = config.pluginmanager.has_plugin("tests.pretended_cuda.plugin")
+    return True if collection_path == TESTS / "pretended_cuda" and not is_there else None
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark a test by what it needs."""
     if not isinstance(item, pytest.Function):

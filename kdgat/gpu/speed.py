@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -43,14 +42,12 @@ def measure_step(name: str, device: str, size: int, precision: str = "32-true") 
     """Return what one network takes for a step of one size, in pieces."""
     stepper = make_stepper(name, device, size, precision=precision)
     step_ms = _step_ms(stepper)
-    gathered = [stepper.columns.gather(stepper.indices(step)) for step in range(WARM_UP)]
+    batch = stepper.batch(0)
     found: dict[str, Any] = {
         "graphs_s": 1e3 * size / step_ms,
         "step_ms": step_ms,
-        "gather_ms": _median_ms(lambda place: stepper.columns.gather(stepper.indices(place)), stepper),
-        "upload_ms": _median_ms(lambda place: copy(gathered[place % WARM_UP]).to(device), stepper),
+        "gather_ms": _median_ms(stepper.batch, stepper),
     }
-    batch = gathered[0].to(device)
     found["model_ms"] = _median_ms(lambda _: stepper.learn(batch), stepper)
     if device == "cuda":
         found |= _kernels(stepper, step_ms)

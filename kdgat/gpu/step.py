@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kdgat.gpu.networks import NETWORKS, Network
-from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.graphs import GraphColumns
+from kdgat.graphs.placement import ColumnStore
 from kdgat.training import seed_everything
 from kdgat.training.averages import Averages
 
@@ -28,18 +29,19 @@ class Stepper:
     def __init__(self, module: LightningModule, columns: GraphColumns, size: int, device: str, precision: str) -> None:
         self.module, self.device = module.to(device), device
         self.precision = precision
-        self.columns = TensorColumns.from_columns(columns)
+        self.num_graphs, self.store = columns.num_graphs, ColumnStore(columns)
+        self.store.place_on(torch.device(device))
         self.size = size
         self.optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=precision != "16-mixed")
         self.averages = Averages()
 
     def indices(self, step: int) -> NDArray[np.int64]:
         """Return the graphs of a step; again from the first where there are no more."""
-        return np.random.default_rng(step).integers(0, self.columns.num_graphs, self.size)
+        return np.random.default_rng(step).integers(0, self.num_graphs, self.size)
 
     def batch(self, step: int) -> Any:
         """Return the batch of a step on the device."""
-        return self.columns.gather(self.indices(step)).to(self.device)
+        return self.store.gather(self.indices(step)).to(self.device)
 
     def loss(self, batch: Any) -> Tensor:
         """Return the loss of a batch."""

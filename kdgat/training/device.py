@@ -3,6 +3,7 @@
 import gc
 import re
 from collections.abc import Iterable
+from typing import Final
 
 import torch
 from lightning import Fabric
@@ -14,19 +15,39 @@ from kdgat.stage import EnvironmentFaultError
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.config import TrainingConfig
 
+BFLOAT16_CAPABILITY: Final = (8, 0)  # Ampere; before it bfloat16 is emulated, slower than single precision
 _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
 def make_fabric(config: TrainingConfig) -> Fabric:
-    """Choose device and precision; one device, no SLURM integration; errors of `check_accelerator`."""
+    """Choose device and precision; one device, no SLURM integration; errors of `check_accelerator`.
+
+    Raises:
+        ConfigurationError: if the device cannot compute in `config.precision`.
+    """
     check_accelerator(config.accelerator)
     fabric = Fabric(
         accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
     )
     if config.precision == "16-mixed" and fabric.device.type == "cpu":
         raise ConfigurationError("training.precision=16-mixed needs a GPU and there is none: use bf16-mixed or 32-true")
+    if fabric.device.type == "cuda" and torch.version.hip is None:
+        _check_precision(config.precision)
     fabric.launch()
     return fabric
+
+
+def _check_precision(precision: str) -> None:
+    """Refuse what the GPU has no units for, and let large products in half precision be summed in single."""
+    capability = torch.cuda.get_device_capability()
+    if precision == "bf16-mixed" and capability < BFLOAT16_CAPABILITY:
+        raise ConfigurationError(
+            f"training.precision=bf16-mixed needs a GPU of capability 8.0 (A100) or newer, and "
+            f"{torch.cuda.get_device_name()} has {capability[0]}.{capability[1]}: use 32-true or 16-mixed, or another "
+            "kind of GPU"
+        )
+    if precision == "16-mixed":  # else a V100 meets sums that are too large for 16 bits
+        torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def choose_device(accelerator: str = "auto") -> torch.device:

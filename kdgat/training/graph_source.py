@@ -1,17 +1,29 @@
 """Batches of graphs by index, for any split whose graphs can be gathered."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.graphs import GraphColumns
+from kdgat.graphs.placement import ColumnStore
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 
-Gather = Callable[[NDArray[np.int64]], Any]  # indices -> their batch
+
+class Store(Protocol):
+    """What batches are gathered from."""
+
+    def gather(self, indices: NDArray[np.int64]) -> Any:
+        """Return the batch of these graphs."""
+        ...
+
+    def place_on(self, device: torch.device) -> None:
+        """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
+        ...
 
 
 class GraphSource(StatelessSource):
@@ -19,14 +31,14 @@ class GraphSource(StatelessSource):
 
     def __init__(
         self,
-        gather: Gather,
+        store: Store,
         sizes: GraphSizes,
         limit: BatchLimit,
         seed: int,
         shuffle: bool,
         chosen: NDArray[np.int64] | None = None,
     ) -> None:
-        self.gather = gather
+        self.store = store
         self.graph_sizes, self.limit = sizes, limit
         self.seed, self.shuffle = seed, shuffle
         self.chosen = np.arange(len(sizes.nodes)) if chosen is None else chosen
@@ -35,7 +47,15 @@ class GraphSource(StatelessSource):
     def of(cls, columns: GraphColumns, config: TrainingConfig, seed: int, shuffle: bool) -> "GraphSource":
         """Return all graphs of columns, in batches as the configuration says."""
         sizes = GraphSizes(columns.node_counts, columns.edge_counts)
-        return cls(TensorColumns.from_columns(columns).gather, sizes, BatchLimit.of(config), seed, shuffle)
+        return cls(ColumnStore(columns), sizes, BatchLimit.of(config), seed, shuffle)
+
+    def gather(self, indices: NDArray[np.int64]) -> Any:
+        """Return the batch of these graphs."""
+        return self.store.gather(indices)
+
+    def place_on(self, device: torch.device) -> None:
+        """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
+        self.store.place_on(device)
 
     def graphs(self) -> NDArray[np.int64]:
         """Return every graph that some epoch may bring."""

@@ -27,6 +27,7 @@ from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.logger_services import End
 from kdgat.training.loggers import Loggers
 from kdgat.training.profile import Profile
@@ -149,6 +150,9 @@ class _Fit:
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
         fabric.to_device(module)
+        for source in (train, validation):
+            if isinstance(source, GraphSource):
+                source.place_on(fabric.device)
         self.raw_optimizer = make_optimizer(module, config, fabric)
         _, self.optimizer = fabric.setup(module, self.raw_optimizer)
         self.snapshot = Snapshot(

@@ -70,7 +70,7 @@ def test_hours_come_from_measured_rates_where_there_are_some(kdgat: Kdgat, tmp_p
 
 
 def test_the_plan_for_a_site_says_what_each_job_asks_for(kdgat: Kdgat) -> None:
-    words = ("--preset", "full", "--site", "osc-pitzer", "--walltime", "04:00:00")
+    words = ("--preset", "full", "--site", "osc-pitzer", "--walltime", "04:00:00", "-O", "resources.default.gpus=1")
     status, printed, _ = kdgat("plan", "lap", *words, "-O", "resources.mid_3072.cores=99")
     assert status == 0
     found = lines(printed)
@@ -97,7 +97,7 @@ def lap_run_directory(name: str, out: Path) -> Path:
 
 def test_a_dry_run_for_a_site_prints_the_scripts_of_its_jobs(kdgat: Kdgat, tmp_path: Path) -> None:
     words = ("--preset", "full", "--stages", "small_512_only", "--site", "osc-pitzer", "--out", str(tmp_path / "out"))
-    status, printed, _ = kdgat("plan", "lap", *words, "--dry-run")
+    status, printed, _ = kdgat("plan", "lap", *words, "-O", "resources.default.gpus=1", "--dry-run")
     assert status == 0
     scripts = printed.split("#!/usr/bin/env bash")[1:]
     assert len(scripts) == 3

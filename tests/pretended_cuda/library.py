@@ -5,6 +5,7 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,13 +14,20 @@ from pathlib import Path
 SOURCE = Path(__file__).with_name("hooks.cpp")
 
 
+def missing() -> str:
+    """Return what this machine lacks for pretended CUDA; empty if nothing."""
+    if (_torch() / "lib/libtorch_cuda.so").exists():
+        return "torch is built with CUDA: pretended CUDA needs the build for processors"
+    if shutil.which("g++") is None:
+        return "a C++ compiler is missing: apt-get install g++"
+    return ""
+
+
 def load() -> None:
-    """Load the hooks into this process; RuntimeError if torch came before, or has CUDA of its own."""
+    """Load the hooks into this process; RuntimeError if torch came before."""
     if "torch" in sys.modules:
         raise RuntimeError("torch is imported already: pretended CUDA must come first (pytest -p, not in a conftest)")
     folder = _torch()
-    if (folder / "lib/libtorch_cuda.so").exists():
-        raise RuntimeError("torch is built with CUDA: pretended CUDA needs the build for processors")
     compiled = _compiled(folder)
     ctypes.CDLL(str(folder / "lib/libtorch_global_deps.so"), ctypes.RTLD_GLOBAL)
     ctypes.CDLL(str(folder / "lib/libtorch_cpu.so"))

@@ -22,7 +22,7 @@ from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
 from kdgat.stage.provenance import record_attempt
 from kdgat.training import Deadline
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
-from kdgat.training.device import describe_machine
+from kdgat.training.device import choose_device, describe_machine
 from kdgat.training.trainer import fit
 from tests.training.graph_training import (
     CONFIG,
@@ -351,7 +351,7 @@ def test_a_checkpoint_of_another_kind_of_machine_is_warned_about_and_refused_whe
         train(directory, config)
         found = Checkpoints(directory).load_newest()
         assert found is not None
-        assert found[1]["machine"] == describe_machine(torch.device("cpu"))
+        assert found[1]["machine"] == describe_machine(choose_device())
         Checkpoints(directory).write({**found[1], "machine": {**found[1]["machine"], **changes}})
         (key, value) = changes.popitem()
         changes[key] = value
@@ -378,7 +378,7 @@ def test_an_attempt_notes_what_it_trains_on(tmp_path):
     record_attempt(directory.provenance_path)
     train(directory, CONFIG.model_copy(update={"max_epochs": 1}))
     (attempt,) = json.loads(directory.provenance_path.read_text())["attempts"]
-    assert attempt["trains_on"] == describe_machine(torch.device("cpu"))
+    assert attempt["trains_on"] == describe_machine(choose_device())
 
 
 def test_checkpoint_settings_may_change_between_attempts(tmp_path):

@@ -317,7 +317,7 @@ def test_gradients_are_clipped_to_the_norm(tmp_path):
 def test_bf16_mixed_precision_autocasts_and_keeps_float32_weights(tmp_path):
     class Recording(GraphClassifier):
         def training_step(self, batch):
-            self.dtype_seen = self.head(torch.ones(1, 8)).dtype
+            self.dtype_seen = self.head(torch.ones(1, 8, device=self.device)).dtype
             return super().training_step(batch)
 
     module = Recording()
@@ -337,7 +337,7 @@ def test_deterministic_is_meant_where_it_is_asked_for(tmp_path, monkeypatch, det
             return super().training_step(batch, 0)
 
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
-    config = STEADY.model_copy(update={"deterministic": deterministic, "max_epochs": 1})
+    config = STEADY.model_copy(update={"deterministic": deterministic, "max_epochs": 1, "accelerator": "cpu"})
     fit(Looking(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0)
 
 

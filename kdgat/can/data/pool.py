@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, pointers
+from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, placement, pointers
 from kdgat.graphs.columns import gather_rows
 from kdgat.stage import RunDirectory, StageSpec, input_path
 
@@ -48,6 +48,7 @@ class PooledStores:
         self.edge_counts = np.concatenate([part.edge_counts for part in parts])  # [G]
         self.labels = np.concatenate([np.asarray(part["y"]) for part in parts])  # [G]
         self.node_ptr = pointers(self.node_counts)  # [G + 1] over the whole pool
+        self._placed: TensorColumns | None = None
 
     @staticmethod
     def open(paths: dict[str, Path]) -> "PooledStores":
@@ -105,11 +106,24 @@ class PooledStores:
                 rows = np.repeat(mask[start:stop], np.diff(ptr[start : stop + 1]))
                 yield features.take(ptr[start] + np.flatnonzero(rows), axis=0)
 
+    def place_on(self, device: torch.device) -> None:
+        """Gather on a device from now on, if it is a GPU with room for all windows; batches stay the same."""
+        if self._placed is None or self._placed.device != device:
+            self._placed = placement.place(self.parts, device)
+
+    def by_store(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return windows as a batch has them: those of one store together, in their order."""
+        indices = np.asarray(indices, np.int64)
+        owner = np.searchsorted(self.offsets, indices, side="right") - 1
+        return indices[np.argsort(owner, kind="stable")]
+
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows as one batch, `graph_index` global; those of one store stand together."""
         indices = np.asarray(indices, np.int64)
         if len(indices) and (indices.min() < 0 or indices.max() >= self.num_graphs):
             raise IndexError(f"indices: {indices.min()}..{indices.max()} asked for, 0..{self.num_graphs - 1} exist")
+        if self._placed is not None:
+            return self._placed.gather(self.by_store(indices))
         if len(self.parts) == 1:
             return self._tensors[0].gather(indices)
         owner = np.searchsorted(self.offsets, indices, side="right") - 1

@@ -117,13 +117,13 @@ class TeacherOutputs:
         partial.replace(directory)
         return TeacherOutputs(directory, pool)
 
+    def place_on(self, device: torch.device) -> None:
+        """Gather the windows on a device from now on, where there is room; the outputs stay in their files."""
+        self._pool.place_on(device)
+
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows of the pool as one batch with `teacher_*` attributes."""
-        return self.attach(self._pool.gather(indices))
-
-    def attach(self, batch: Batch) -> Batch:
-        """Add `teacher_<name>` to a batch of the pool, found by its `graph_index`."""
-        graphs = batch.graph_index.cpu().numpy()
+        batch, graphs = self._pool.gather(indices), self._pool.by_store(indices)
         for name, array in self._window.items():
             batch[f"teacher_{name}"] = torch.from_numpy(array[graphs])
         nodes = self._pool.node_rows(graphs)

@@ -8,7 +8,7 @@ decision, `Fusion.is_alarm`; batches are independent states, so there is nothing
 import io
 import logging
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,18 +52,27 @@ PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
 
 
+class _States(NamedTuple):
+    """What is known of windows, [W, S] and [W]; so little that every batch is sent."""
+
+    states: Tensor
+    labels: Tensor
+
+    def gather(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        rows = torch.from_numpy(indices)
+        return self.states[rows], self.labels[rows]
+
+    def place_on(self, device: torch.device) -> None:
+        pass
+
+
 def state_source(
     states: NDArray[np.float32], labels: NDArray[np.int8], batch_size: int, seed: int, shuffle: bool
 ) -> GraphSource:
     """Return batches (states [B, S], labels [B]) of windows whose states are known."""
-    known, truth = torch.from_numpy(states), torch.from_numpy(labels.astype(np.float32))
-
-    def gather(indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
-        rows = torch.from_numpy(indices)
-        return known[rows], truth[rows]
-
+    store = _States(torch.from_numpy(states), torch.from_numpy(labels.astype(np.float32)))
     sizes = GraphSizes(np.ones(len(labels), np.int64), np.zeros(len(labels), np.int64))
-    return GraphSource(gather, sizes, BatchLimit("graphs", batch_size), seed, shuffle)
+    return GraphSource(store, sizes, BatchLimit("graphs", batch_size), seed, shuffle)
 
 
 class MlpObjective(LightningModule):

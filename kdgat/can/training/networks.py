@@ -123,7 +123,7 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     outputs = _teacher_outputs(spec, directory, data.train, forward, None)
     model = _new_attention(config.gat, data.train, spec, directory)
-    train = SampledSource(data.train, config.sampling, training, spec.seed, gather=outputs.gather)
+    train = SampledSource(data.train, config.sampling, training, spec.seed, store=outputs)
     validation = data.validation_source(training, spec.seed)
     module = DetectionObjective(model, config.loss, config.distillation)
     return _train(module, model, data.train, train, validation, training, spec, directory)
@@ -149,7 +149,7 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
     model = _new_autoencoder(student, pool, spec, directory, scale_later=True)
     model.standardise_nodes.load_state_dict(teacher.standardise_nodes.state_dict())
     model.standardise_edges.load_state_dict(teacher.standardise_edges.state_dict())
-    train = SampledSource(pool, config.sampling, config.training, spec.seed, benign, outputs.gather)
+    train = SampledSource(pool, config.sampling, config.training, spec.seed, benign, outputs)
     validation = data.validation_source(config.training, spec.seed, benign_only=True)
     module = AutoencoderObjective(model, config.distillation, teacher.latent_mean.out_features)
     return _train(module, model, pool, train, validation, config.training, spec, directory)

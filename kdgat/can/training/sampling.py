@@ -8,7 +8,7 @@ from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
 from kdgat.canbus.features import INJECTED, TRAIN
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
-from kdgat.training.graph_source import Gather
+from kdgat.training.graph_source import Store
 
 
 class PoolSource(GraphSource):
@@ -21,11 +21,11 @@ class PoolSource(GraphSource):
         config: TrainingConfig,
         seed: int,
         shuffle: bool,
-        gather: Gather | None = None,
+        store: Store | None = None,
     ) -> None:
-        """Hold the windows; `gather` returns their batches where the pool's own lack something."""
+        """Hold the windows; `store` makes their batches where the pool's own lack something."""
         sizes = GraphSizes(pool.node_counts, pool.edge_counts)
-        super().__init__(gather or pool.gather, sizes, BatchLimit.of(config), seed, shuffle, indices)
+        super().__init__(store or pool, sizes, BatchLimit.of(config), seed, shuffle, indices)
         self.pool, self.config = pool, config
 
 
@@ -39,11 +39,11 @@ class SampledSource(PoolSource):
         config: TrainingConfig,
         seed: int,
         chosen: NDArray[np.bool_] | None = None,
-        gather: Gather | None = None,
+        store: Store | None = None,
     ) -> None:
-        """Draw from the windows marked in `chosen` [G], or from all; `gather` as of `PoolSource`."""
+        """Draw from the windows marked in `chosen` [G], or from all; `store` as of `PoolSource`."""
         chosen = np.ones(pool.num_graphs, bool) if chosen is None else chosen
-        super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True, gather=gather)
+        super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True, store=store)
         self.sampling = sampling
         self.groups = _groups(pool, sampling, chosen)
 

@@ -47,11 +47,12 @@ class Rates(Config):
     byte_s: float = Field(gt=0.0, description="for each byte that autograd keeps of a step")
 
 
-# Of a CPU core: measured, by `kdgat lap analyze --memory`. Of a GPU: not measured; ten times a core, and a twentieth of
-# a second to start the kernels of a step, is less than small GPUs do, so that the hours are an upper bound.
+# Of a CPU core: measured, by `kdgat lap analyze --memory`. Of a GPU: an H100 needs a tenth of a
+# second to start the kernels of a step, whatever its size (docs/gpu.md); beside it ten times a core, less than small
+# GPUs do.
 RATES: Final = {
     "cpu": Rates(device="one CPU core", is_measured=True, step_s=0.005, byte_s=2.2e-9),
-    "gpu": Rates(device="a GPU, not measured", is_measured=False, step_s=0.05, byte_s=2.2e-10),
+    "gpu": Rates(device="a GPU, not measured", is_measured=False, step_s=0.1, byte_s=2.2e-10),
 }
 
 

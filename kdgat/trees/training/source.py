@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.graphs import GraphColumns
+from kdgat.graphs.placement import ColumnStore
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
@@ -56,7 +57,7 @@ class TreeBatchSource(GraphSource):
         limit = limit_of(batches, training)
         self.networks = Networks.of(columns)
         networks = np.arange(len(self.networks)) if chosen is None else chosen
-        super().__init__(TensorColumns.from_columns(columns).gather, sizes, limit, seed, shuffle, networks)
+        super().__init__(ColumnStore(columns), sizes, limit, seed, shuffle, networks)
         # So that not all networks of two trees show the first one in the same epochs.
         self.offset = np.random.default_rng([seed, 4]).integers(self.networks.count)
         self.every_tree = every_tree

@@ -33,7 +33,7 @@ def make_pool() -> PooledStores:
 def test_gathered_outputs_belong_to_the_windows_of_the_batch(tmp_path: Path) -> None:
     pool, teacher = make_pool(), CountingTeacher()
     outputs = TeacherOutputs.compute(tmp_path / "teacher", pool, teacher, {"teacher": "a"})
-    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=6), 0, shuffle=True, gather=outputs.gather)
+    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=6), 0, shuffle=True, store=outputs)
     for indices in source.plan(1):
         batch = source.gather(indices)
         torch.testing.assert_close(batch.teacher_window_logit, batch.graph_index.float())
@@ -44,7 +44,7 @@ def test_the_teacher_sees_every_window_once_whatever_the_number_of_epochs(tmp_pa
     pool, teacher = make_pool(), CountingTeacher()
     for _ in range(2):  # the second time is a resumed stage
         outputs = TeacherOutputs.compute(tmp_path / "teacher", pool, teacher, {"teacher": "a"})
-    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=8), 0, shuffle=True, gather=outputs.gather)
+    source = PoolSource(pool, np.arange(35), TrainingConfig(batch_size=8), 0, shuffle=True, store=outputs)
     for epoch in range(3):
         for indices in source.plan(epoch):
             source.gather(indices)
@@ -74,7 +74,7 @@ def test_only_the_windows_asked_for_are_computed(tmp_path: Path) -> None:
     pool = make_pool()
     outputs = TeacherOutputs.compute(tmp_path / "teacher", pool, teacher, {}, np.array([30, 2]))
     assert teacher.seen == 2
-    batch = outputs.attach(pool.gather(np.array([2, 30])))
+    batch = outputs.gather(np.array([2, 30]))
     torch.testing.assert_close(batch.teacher_features, 2 * batch.x)
 
 

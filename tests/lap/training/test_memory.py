@@ -92,7 +92,7 @@ def test_a_job_asks_for_the_memory_that_is_predicted_unless_somebody_said_anothe
     plan = plan_lap(config)
     requests = stage_requests(config, plan)
     group = "small_512_only_and_small_1024_only"
-    assert (requests[group].memory, requests[group].gpus) == ("6G", None)  # the rest comes from `default`
+    assert (requests[group].memory, requests[group].gpus) == ("2G", None)  # the rest comes from `default`
     assert requests["prepare"].memory == requests["evaluation"].memory
     said = make_config("full", ["resources.small_1024_only.memory=77G", "resources.small_512_only.walltime=2:00:00"])
     both = stage_requests(said, plan_lap(said))[group]
