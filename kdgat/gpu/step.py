@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kdgat.gpu.networks import NETWORKS, Network
-from kdgat.graphs import GraphColumns
-from kdgat.graphs.placement import ColumnStore
+from kdgat.graphs import ColumnStore, GraphColumns
 from kdgat.training import seed_everything
 from kdgat.training.averages import Averages
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from kdgat.graphs.batches import TensorColumns as TensorColumns
     from kdgat.graphs.columns import GraphColumns as GraphColumns
     from kdgat.graphs.columns import pointers as pointers
+    from kdgat.graphs.placement import ColumnStore as ColumnStore
+    from kdgat.graphs.placement import place_columns as place_columns
     from kdgat.graphs.schema import CORE as CORE
     from kdgat.graphs.schema import EDGE_ATTR as EDGE_ATTR
     from kdgat.graphs.schema import EDGE_INDEX as EDGE_INDEX
@@ -25,12 +27,14 @@ __all__, __getattr__, __dir__ = lazy_names(
     {
         "CORE": "schema",
         "Column": "schema",
+        "ColumnStore": "placement",
         "EDGE_ATTR": "schema",
         "EDGE_INDEX": "schema",
         "GraphColumns": "columns",
         "GraphStore": "store",
         "Schema": "schema",
         "TensorColumns": "batches",
+        "place_columns": "placement",
         "pointers": "columns",
         "write_store": "store",
     },

@@ -42,10 +42,10 @@ class ColumnStore:
     def place_on(self, device: torch.device) -> None:
         """Gather on a device from now on, if it is a GPU with room for the columns."""
         if self._tensors.device != device:
-            self._tensors = place([self._columns], device) or self._tensors
+            self._tensors = place_columns([self._columns], device) or self._tensors
 
 
-def place(parts: Sequence[GraphColumns], device: torch.device) -> TensorColumns | None:
+def place_columns(parts: Sequence[GraphColumns], device: torch.device) -> TensorColumns | None:
     """Copy columns of several stores to a GPU as one set; None if it is none, or they take too much of its memory.
 
     Packed rows are unpacked on the way: of them a batch would be many small operators, which cost more than memory.

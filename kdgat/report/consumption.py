@@ -66,8 +66,9 @@ def advice(stages: Iterable[StageContent]) -> list[str]:
             )
         elif usage is not None and usage.gpu_busy is not None and usage.gpu_busy < IDLE:
             sentences.append(
-                f"The GPU of {stage.record.name} computed {usage.gpu_busy:.0%} of the time: larger batches"
-                " (training.batch_size) give it more to do at once."
+                f"The GPU of {stage.record.name} had a kernel to run {usage.gpu_busy:.0%} of the time, however small:"
+                " several stages on one GPU give it more, or larger batches (training.batch_size), which train"
+                " otherwise."
             )
         for profile in stage.profiles:
             if profile["phases"]["loading"] > LONG * profile["seconds"]:

@@ -104,7 +104,9 @@ def gpu_sampled(work: Work, environment: Mapping[str, str] = os.environ) -> Iter
         if work.gpu_busy is None:
             logger.info("how busy the GPU was is not known: nvidia-smi gave no number for %s", gpus[0])
         else:
-            logger.info("the GPU computed %.0f%% of the time", 100 * work.gpu_busy)
+            logger.info(
+                "the GPU had a kernel to run %.0f%% of the time, however small (nvidia-smi)", 100 * work.gpu_busy
+            )
 
 
 def _read(process: subprocess.Popen[str], work: Work) -> None:

@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.graphs import GraphColumns
-from kdgat.graphs.placement import ColumnStore
+from kdgat.graphs import ColumnStore, GraphColumns
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource

@@ -7,8 +7,7 @@ import torch
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.training.distillation import TeacherOutputs
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs import GraphStore
-from kdgat.graphs.placement import place
+from kdgat.graphs import GraphStore, place_columns
 from tests.can.stage_inputs import write_planted_store
 from tests.canbus.features.planted_graphs import planted_columns
 from tests.pretended_cuda.device import CUDA, Seen, on_the_processor
@@ -62,7 +61,7 @@ def test_what_takes_too_much_of_the_memory_stays_on_the_host(
 ) -> None:
     columns = GraphStore.open(paths["train"], SCHEMA).columns
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (10_000, 80 << 30))
-    assert place([columns], CUDA) is None
+    assert place_columns([columns], CUDA) is None
     pool = PooledStores.open(paths)
     pool.place_on(CUDA)
     assert pool.gather(WINDOWS).x.device.type == "cpu"

@@ -67,8 +67,8 @@ def test_a_stage_that_waited_for_data_and_a_gpu_with_little_to_do_are_named() ->
         "normal-seed0 spent 45% of its training on loading batches, during which the model waits."
     ]
     assert idle.paragraphs == [
-        "The GPU of normal-seed0 computed 30% of the time: larger batches (training.batch_size) give it more to do at"
-        " once."
+        "The GPU of normal-seed0 had a kernel to run 30% of the time, however small: several stages on one GPU give it"
+        " more, or larger batches (training.batch_size), which train otherwise."
     ]
 
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, placement, pointers
+from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, place_columns, pointers
 from kdgat.graphs.columns import gather_rows
 from kdgat.stage import RunDirectory, StageSpec, input_path
 
@@ -109,7 +109,7 @@ class PooledStores:
     def place_on(self, device: torch.device) -> None:
         """Gather on a device from now on, if it is a GPU with room for all windows; batches stay the same."""
         if self._placed is None or self._placed.device != device:
-            self._placed = placement.place(self.parts, device)
+            self._placed = place_columns(self.parts, device)
 
     def by_store(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return windows as a batch has them: those of one store together, in their order."""

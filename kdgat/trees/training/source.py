@@ -6,8 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.graphs import GraphColumns
-from kdgat.graphs.placement import ColumnStore
+from kdgat.graphs import ColumnStore, GraphColumns
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
