@@ -312,6 +312,13 @@ def _end_of_prologue(directory: Path) -> str:
     return f': > {shlex.quote(str(directory.absolute() / ALIVE.format("")))}"$SLURM_JOB_ID"'
 
 
+def _gpu_directive(site: Site, resources: Resources) -> str:
+    if site.gpu_share is not None:  # Slurm knows no type of shards: a partition, or a constraint, says it
+        return f"--gres={site.gpu_request}:{site.gpu_share}"
+    kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+    return f"{'--gres=gpu:' if site.gpu_request == 'gres' else '--gpus-per-node='}{kind}{resources.gpus}"
+
+
 def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str], *own: str) -> list[str]:
     lines = ["--no-requeue", *own]  # Slurm must not start a job again behind the flow's back
     if not any("--propagate" in directive for directive in site.directives):
@@ -320,9 +327,7 @@ def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str],
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")
     if resources.gpus:
-        kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
-        is_gres = site.gpu_request == "gres"
-        lines.append(f"--gres=gpu:{kind}{resources.gpus}" if is_gres else f"--gpus-per-node={kind}{resources.gpus}")
+        lines.append(_gpu_directive(site, resources))
     # Of several exclusions sbatch heeds the last one alone: the site's and ours become one.
     nodes = [*excluded_nodes]
     for directive in site.directives:

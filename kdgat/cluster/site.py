@@ -105,7 +105,8 @@ class Site(Config):
     qos: Text | None = None
     partition: Text | None = None
     gpu_partition: Text | None = None
-    gpu_request: Literal["gres", "gpus-per-node"] = "gres"
+    gpu_request: Literal["gres", "gpus-per-node", "shard", "mps"] = "gres"
+    gpu_share: int | None = Field(None, ge=1)
     gpu_type: GpuType | None = None
     bigger_gpu_types: tuple[GpuType, ...] = ()
     scratch: Text | None = None
@@ -183,6 +184,21 @@ class Site(Config):
     def _check_staging(self) -> Self:
         if self.staging == "scratch" and self.scratch is None:
             raise ValueError("staging: scratch needs the key scratch: name a fast folder that all nodes share")
+        return self
+
+    @model_validator(mode="after")
+    def _check_gpu_share(self) -> Self:
+        is_shared = self.gpu_request in ("shard", "mps")
+        if is_shared != (self.gpu_share is not None):
+            raise ValueError(
+                f"gpu_request: {self.gpu_request} with gpu_share={self.gpu_share}: shard and mps need gpu_share, how "
+                "many shards or what per cent of a GPU a stage gets; the others take whole GPUs"
+            )
+        if is_shared and (self.limits.gpus is None or self.limits.gpus > 1 or self.bigger_gpu_types):
+            raise ValueError(
+                f"gpu_request: {self.gpu_request} gives a part of one GPU, of whatever type: set limits.gpus to 1 and "
+                "leave bigger_gpu_types out"
+            )
         return self
 
     @model_validator(mode="after")

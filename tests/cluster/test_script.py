@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import dask.config
 import pytest
@@ -279,6 +279,12 @@ def test_only_a_stage_with_gpus_asks_for_them() -> None:
     any_type = LARGE.model_copy(update={"gpu_type": None, "gpus": 2})
     assert "#SBATCH --gres=gpu:2\n" in script(Site(name="here"), any_type)
     assert "#SBATCH --gpus-per-node=2\n" in script(Site(name="here", gpu_request="gpus-per-node"), any_type)
+
+
+@pytest.mark.parametrize(("how", "share"), [("shard", 2), ("mps", 25)])
+def test_a_part_of_a_gpu_is_asked_for_without_its_type(how: Literal["shard", "mps"], share: int) -> None:
+    site = Site(name="here", gpu_request=how, gpu_share=share, limits=Limits(gpus=1))
+    assert re.findall("#SBATCH --g.*", script(site, LARGE)) == [f"#SBATCH --gres={how}:{share}"]
 
 
 def test_gpu_jobs_go_to_the_common_partition_where_there_is_no_other() -> None:

@@ -172,6 +172,13 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
     ("text", "words"),
     [
         ("gpu_request: gress", ["gpu_request='gress'", "'gres'", "'gpus-per-node'"]),
+        ("gpu_request: shard", ["gpu_request: shard", "need gpu_share"]),
+        ("gpu_share: 2", ["gpu_request: gres with gpu_share=2", "take whole GPUs"]),
+        ("{gpu_request: mps, gpu_share: 25}", ["gpu_request: mps gives a part of one GPU", "set limits.gpus to 1"]),
+        (
+            "{gpu_request: mps, gpu_share: 25, limits: {gpus: 1}, bigger_gpu_types: [a100]}",
+            ["gpu_request: mps", "leave bigger_gpu_types out"],
+        ),
         ("partitions: gpu", ["'partitions'", "did you mean 'partition'"]),
         ("limits: {walltim: 3}", ["limits", "did you mean 'walltime'"]),
         ("limits: {walltime: 12:99:00}", ["limits.walltime='12:99:00' has 99 minutes", "write 13:39:00"]),

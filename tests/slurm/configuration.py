@@ -18,6 +18,7 @@ from tests.slurm.processes import CGROUP_ROOT, cgroup_members, node_cgroups, rem
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 # 120 to 127 are the kernel's numbers for experiments: no driver answers, not even on a machine with real GPUs.
 DEVICE_MAJOR = 120
+SHARDS_PER_GPU = 4
 # Without ConstrainDevices Slurm never touches a GPU's file, it only wants a character device to be there.
 BORROWED_DEVICES = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # The longest socket path below the directory is that of a batch step, and the kernel allows 107 characters.
@@ -164,7 +165,7 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
         "PreemptMode": "CANCEL",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1",
-        "GresTypes": "gpu",
+        "GresTypes": "gpu,shard",
         "ReturnToService": 2,  # a node that was down serves again as soon as its slurmd is back
         "KillWait": settings.kill_wait_s,
         "SlurmdTimeout": settings.slurmd_timeout_s,
@@ -175,7 +176,8 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
     }
     lines = [f"{name}={value}" for name, value in values.items()]
     for node, port in zip(settings.nodes, settings.ports[1:], strict=True):
-        gres = f" Gres=gpu:v100:{settings.gpus_per_node}" if settings.gpus_per_node else ""
+        shards = SHARDS_PER_GPU * settings.gpus_per_node
+        gres = f" Gres=gpu:v100:{settings.gpus_per_node},shard:{shards}" if settings.gpus_per_node else ""
         lines.append(
             f"NodeName={node} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={settings.cpus_per_node} "
             f"RealMemory={settings.memory_mib}{gres} State=UNKNOWN"
@@ -187,13 +189,14 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
 
 
 def render_gres_conf(settings: ClusterSettings) -> str:
-    """Render gres.conf: GPUs of one type, by device file."""
+    """Render gres.conf: GPUs of one type, by device file, and their shards."""
     if not settings.gpus_per_node:
         return ""
     lines = []
     for node in settings.nodes:
         files = ",".join(str(settings.gpu_file(node, number)) for number in range(settings.gpus_per_node))
         lines.append(f"NodeName={node} Name=gpu Type=v100 File={files}")
+        lines.append(f"NodeName={node} Name=shard Count={SHARDS_PER_GPU * settings.gpus_per_node}")
     return "\n".join(lines) + "\n"
 
 

@@ -75,6 +75,17 @@ def test_a_job_sees_the_gpus_that_it_asked_for_and_no_others(slurm: PrivateSlurm
         assert slurm.output(job).strip() == seen
 
 
+def test_jobs_that_ask_for_shards_share_a_gpu(slurm: PrivateSlurm) -> None:
+    (node, *_) = slurm.nodes
+    words = ("--partition=gpu", "--gres=shard:2", "--nodelist", node)
+    jobs = [slurm.submit("echo [$CUDA_VISIBLE_DEVICES]; sleep 5", *words) for _ in range(2)]
+    for job in jobs:
+        slurm.wait_for_job(job, "RUNNING")  # at once
+    assert {slurm.wait_for_job(job, "COMPLETED")["JobState"] for job in jobs} == {"COMPLETED"}
+    assert len({slurm.output(job) for job in jobs}) == 1
+    assert slurm.output(jobs[0]).strip() in ("[0]", "[1]")
+
+
 @pytest.mark.nightly
 def test_a_job_over_its_memory_is_killed_by_the_kernel(slurm: PrivateSlurm) -> None:
     if not slurm.has_memory_limits:
