@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpu_capture import Capacity, StaticBatch, StaticGather, StaticStep, make_optimizer, masked, pad  # beside this
+from gpu_capture import Padded, StaticBatch, StaticStep, make_optimizer, pad  # beside this
 from lightning.fabric.utilities.apply_func import move_data_to_device
 from torch import nn
 
@@ -31,6 +31,7 @@ from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
 from kdgat.gpu.networks import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, random_windows
 from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.graphs.padding import Capacity, StaticGather
 from kdgat.training.averages import Averages
 
 NUM_FEATURES = (NUM_NODE_FEATURES, NUM_EDGE_FEATURES)
@@ -86,8 +87,8 @@ class Run:
         kind = device.split(":")[0]
         self.autocast = lambda: torch.autocast(kind, torch.bfloat16) if autocast else contextlib.nullcontext()
         parameters = list(self.model.parameters())
+        self.objective = (DetectionObjective if name == "GAT" else AutoencoderObjective)(self.model)
         if row in "ab":
-            self.objective = (DetectionObjective if name == "GAT" else AutoencoderObjective)(self.model)
             self.optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=1e-2, fused=True)
             self.averages = Averages()
             return
@@ -99,7 +100,7 @@ class Run:
         else:
             self.static = StaticBatch(pad(stored.gather(self.batches[0]), self.capacity))
             read = self.static
-        self.step = StaticStep(masked(self.model), read, make_optimizer(parameters), autocast=self.autocast)
+        self.step = StaticStep(Padded(self.objective), read, make_optimizer(parameters), autocast=self.autocast)
         if row in "de" and captures and kind == "cuda":
             self.step.capture()
 
@@ -187,7 +188,7 @@ def equality(columns: dict[str, TensorColumns], device: str) -> dict[str, Any]:
         results = []
         for batch in (plain, static):
             with Averages().listen(objective):
-                loss = masked(model)(batch)[0] if batch is static else objective.training_step(batch)
+                loss = objective.training_step(batch)
             model.zero_grad()
             loss.backward()
             results.append((loss.item(), torch.cat([p.grad.flatten() for p in model.parameters()]).clone()))

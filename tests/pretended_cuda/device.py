@@ -190,6 +190,8 @@ def _schema(func: Any) -> tuple[str, bool]:
 def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Seen) -> Any:
     """Execute an operator of torch on whatever device its arguments are."""
     name, is_aliasing = _schema(func)
+    if kwargs.get("pin_memory"):
+        kwargs = {**kwargs, "pin_memory": False}
     tensors = [*_tensors(args), *_tensors(kwargs.values())]
     is_here = any(isinstance(tensor, OnDevice) for tensor in tensors)
     wanted = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
@@ -266,6 +268,7 @@ def pretended_cuda(
 
     nothing, zero = (lambda *_, **__: None), (lambda *_, **__: 0)
     of_cuda: dict[str, Any] = {
+        "Event": mock.Mock,  # nothing takes time here
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: 1,

@@ -59,7 +59,7 @@ def attend_forward(
     """Write output [N, H * C], and of each node's scores the largest [N, H] and the sum of exponentials [N, H]."""
     target = _rows(ptr)
     score = _leaky(_scores(of_source, of_target, of_edge, source, target), strides_and_slope[-1])
-    largest.fill_(-torch.inf).index_reduce_(0, target, score, "amax")
+    largest.fill_(-torch.inf).scatter_reduce_(0, target[:, None].expand_as(score), score, "amax")
     exponentials = torch.exp(score - largest[target])
     total.zero_().index_add_(0, target, exponentials)
     weighted = values[source].view(len(source), largest.shape[1], -1) * (exponentials / total[target])[:, :, None]

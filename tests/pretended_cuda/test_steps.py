@@ -6,7 +6,9 @@ import pytest
 
 from kdgat.gpu.networks import NETWORKS
 from kdgat.gpu.step import Stepper, make_stepper
-from tests.pretended_cuda.device import Seen
+from kdgat.graphs import place_columns
+from kdgat.graphs.padding import Capacity, StaticGather
+from tests.pretended_cuda.device import CUDA, Seen
 
 # Launches of a step of the usual size, with what measures it. Fewer is better: lower the number then.
 MOST_LAUNCHES = {"GAT large": 380, "VGAE large": 390, "GATv2 large": 460}
@@ -45,6 +47,26 @@ def test_every_step_launches_the_same_operators(name: str, seen: Seen) -> None:
         take_steps(stepper, 1, first=step)
         steps.append([operator for operator, _ in seen.calls])
     assert steps[0] == steps[1]
+
+
+@pytest.mark.parametrize("name", ["GAT large", "VGAE large"])
+def test_steps_on_padded_batches_launch_the_same_operators_on_the_same_shapes(name: str, seen: Seen) -> None:
+    stepper = make_stepper(name, "cuda")
+    take_steps(stepper, 1, first=0)
+    columns = place_columns([NETWORKS[name].columns()], CUDA)
+    assert columns is not None
+    plan = [stepper.indices(step) for step in range(4)]
+    static = StaticGather(columns, Capacity.of(columns, plan))
+    steps = []
+    for indices in plan:
+        seen.clear()
+        seen.calls = []
+        static.choose(indices)
+        stepper.learn(static())
+        steps.append(seen.calls)
+        assert seen.waits == Counter()
+        assert (seen.uploads.total(), seen.bytes_sent) == (1, 8 * stepper.size)
+    assert steps[1] == steps[2] == steps[3]
 
 
 def test_all_networks_are_tried_or_left_out_knowingly() -> None:

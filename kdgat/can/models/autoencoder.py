@@ -10,6 +10,7 @@ from torch_geometric.data import Batch
 from kdgat.can.models.attention_triton import EdgesOnDevice
 from kdgat.can.models.convolution import arrange, build_convolution, with_self_edges
 from kdgat.can.models.edges import SortedEdges
+from kdgat.can.models.masks import mask_of, masked_loss, masked_mean
 from kdgat.can.models.pooling import graph_max, graph_mean, norm_relu_dropout
 from kdgat.can.models.standardise import Standardise
 from kdgat.can.sections import AutoencoderConfig
@@ -75,14 +76,15 @@ class GraphAutoencoder(nn.Module):
         """Return the weighted loss and its terms for one batch."""
         config = self.config
         zero = output.target.new_zeros(())
-        features = functional.mse_loss(output.reconstruction, output.target)
+        is_node = mask_of(batch, "node")
+        features = masked_loss(functional.mse_loss, output.reconstruction, output.target, is_node)
         mean, log_variance = output.latent_mean, output.latent_log_variance
-        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).mean()
+        divergence = -0.5 * masked_mean(1 + log_variance - mean.square() - log_variance.exp(), is_node)
         neighbourhood = self._neighbourhood_loss(batch, output.latent) if config.neighbourhood_weight > 0 else zero
         identifier = zero
         if self.id_head is not None:
             bucket = hash_bucket(batch.node_id, config.id_buckets)
-            identifier = functional.cross_entropy(self.id_head(output.latent), bucket)
+            identifier = masked_loss(functional.cross_entropy, self.id_head(output.latent), bucket, is_node)
         total = (
             features
             + config.kl_weight * divergence
@@ -104,13 +106,16 @@ class GraphAutoencoder(nn.Module):
         keys = target * num_nodes + source  # sorted: edges are stored by target, then by source
         pairs = other * num_nodes + source
         place = torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)
-        is_absent = (keys[place] != pairs).to(latent.dtype)
+        is_edge = mask_of(batch, "edge")
+        is_absent = keys[place] != pairs
+        if is_edge is not None:
+            is_absent &= is_edge
         sources, targets = self.neighbour_source(latent), self.neighbour_target(latent)
         from_source = sources.index_select(0, source)
         positive = (from_source * targets.index_select(0, target)).sum(dim=1)
         negative = (from_source * targets.index_select(0, other)).sum(dim=1)
-        missing = (functional.softplus(negative) * is_absent).sum() / is_absent.sum().clamp(min=1.0)
-        return 0.5 * (functional.softplus(-positive).mean() + missing)
+        missing = masked_mean(functional.softplus(negative), is_absent)
+        return 0.5 * (masked_mean(functional.softplus(-positive), is_edge) + missing)
 
 
 class _Stack(nn.Module):

@@ -10,6 +10,7 @@ from torch_geometric.data import Batch
 
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
+from kdgat.can.models.masks import mask_of, masked_loss
 from kdgat.can.models.ranking import area_under_roc, partial_area, rank
 from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 from kdgat.can.training.distillation import LatentProjection, distil_bernoulli
@@ -18,13 +19,18 @@ PARTIAL_RATE: Final = 0.01  # false alarms up to which the order of windows is j
 RANKED_METRICS: Final = ("validation_auc", "validation_partial_auc")  # need windows of both classes
 
 
-def smoothed_cross_entropy(logit: Tensor, label: Tensor, positive_weight: float, smoothing: float) -> Tensor:
-    """Return the mean binary cross entropy of logits against labels 0 and 1, moved towards 1/2 by `smoothing`."""
+def smoothed_cross_entropy(
+    logit: Tensor, label: Tensor, positive_weight: float, smoothing: float, mask: Tensor | None = None
+) -> Tensor:
+    """Return the mean binary cross entropy of logits against labels 0 and 1, moved towards 1/2 by `smoothing`.
+
+    Of the rows that `mask` keeps, where there is one.
+    """
     target = label.to(logit.dtype)
     weight = None if positive_weight == 1.0 else torch.where(label > 0, positive_weight, 1.0).to(logit.dtype)
     if smoothing > 0:
         target = target * (1 - 2 * smoothing) + smoothing
-    return functional.binary_cross_entropy_with_logits(logit, target, weight=weight)
+    return masked_loss(functional.binary_cross_entropy_with_logits, logit, target, mask, weight=weight)
 
 
 class ConfusionCounts:
@@ -94,11 +100,14 @@ class DetectionObjective(LightningModule):
         """Return the loss of a batch."""
         config = self.config
         output = self.model(batch)
-        window = smoothed_cross_entropy(output.window_logit, batch.y, config.positive_weight, config.label_smoothing)
+        smoothing = config.label_smoothing
+        window = smoothed_cross_entropy(
+            output.window_logit, batch.y, config.positive_weight, smoothing, mask_of(batch, "graph")
+        )
         loss = window
         if config.node_weight > 0:
             node = smoothed_cross_entropy(
-                output.node_logit, batch.node_y, config.node_positive_weight, config.label_smoothing
+                output.node_logit, batch.node_y, config.node_positive_weight, smoothing, mask_of(batch, "node")
             )
             loss = loss + config.node_weight * node
             self.log("train_node_loss", node.detach())

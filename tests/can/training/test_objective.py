@@ -13,6 +13,7 @@ from kdgat.can.training.objective import (
     smoothed_cross_entropy,
 )
 from kdgat.graphs import TensorColumns
+from kdgat.graphs.padding import Capacity, StaticGather
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 
@@ -109,3 +110,31 @@ def test_the_projection_of_a_distilled_autoencoder_is_trained_with_it() -> None:
     assert module.projection is not None
     assert module.projection.weight.grad.abs().sum() > 0
     assert not any("projection" in name for name in model.state_dict())
+
+
+@pytest.mark.parametrize("kind", ["detector", "weighted detector", "autoencoder", "autoencoder of identifiers"])
+def test_padding_changes_neither_loss_nor_gradient(kind: str) -> None:
+    module: DetectionObjective | AutoencoderObjective
+    if kind.endswith("detector"):
+        loss = {"positive_weight": 3.0, "node_weight": 0.5, "label_smoothing": 0.1} if kind != "detector" else {}
+        module = DetectionObjective(detector(), DetectionLossConfig(**loss))
+    else:
+        torch.manual_seed(0)
+        config = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2, id_buckets=8 if "identifiers" in kind else 0)
+        module = AutoencoderObjective(GraphAutoencoder(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES))
+    module.eval()  # what is drawn depends on the number of nodes
+    columns = TensorColumns.from_columns(planted_columns(20))
+    indices = np.array([4, 11, 2, 19])
+    padded = StaticGather(columns, Capacity.of(columns, [np.arange(9)]))
+    padded.choose(indices)
+    found = []
+    for batch in (columns.gather(indices), padded()):
+        module.zero_grad()
+        logged = Recorder()
+        module.__dict__["log"] = logged
+        module.training_step(batch).backward()
+        gradient = torch.cat([one.grad.flatten() for one in module.parameters() if one.grad is not None])
+        found.append((logged, gradient))
+    (plain, gradient), (other, of_padded) = found
+    assert other == pytest.approx(plain, rel=1e-5)
+    assert (gradient - of_padded).norm() < 1e-5 * gradient.norm()
