@@ -63,7 +63,7 @@ class StaticGather:
         # Copied from there without a wait. Two: the host may fill one while the device still reads the other.
         is_pinned = device.type == "cuda"
         self._staged = [torch.empty(capacity.graphs, dtype=torch.int64, pin_memory=is_pinned) for _ in range(2)]
-        self._copied = [torch.cuda.Event() for _ in range(2)] if is_pinned else []
+        self._copied = [torch.cuda.Event() for _ in range(2)] if is_pinned else []  # type: ignore[no-untyped-call]
         self._turn = 0
 
     def choose(self, indices: NDArray[np.int64]) -> None:
