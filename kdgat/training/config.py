@@ -93,7 +93,7 @@ class TrainingConfig(Config):
     # where time goes
     profile: Annotated[bool, ExecutionOnly] = False
     profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
-    # What else gets the rows of metrics.jsonl; see `Loggers`.
+    # What else gets the rows of metrics.jsonl; see `kdgat.training.loggers`.
     loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field((), exclude_if=lambda names: not names)
 
     @field_validator("loggers")

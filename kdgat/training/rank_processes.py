@@ -197,7 +197,7 @@ class RankProcesses:
         for process in self._processes.values():
             with suppress(OSError):  # it has just ended
                 total_kib += peak_kib(process.pid) or 0
-        self._work.ranks_mib = max(self._work.ranks_mib, total_kib >> 10)
+        self._work.note_others("ranks", total_kib >> 10)
 
 
 @contextmanager

@@ -27,8 +27,7 @@ from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
-from kdgat.training.logger_services import End
-from kdgat.training.loggers import Loggers
+from kdgat.training.loggers import End, Loggers
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
@@ -37,7 +36,7 @@ from kdgat.training.random_state import (
     seed_everything,
 )
 from kdgat.training.rank_processes import num_ranks, open_ranks
-from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
+from kdgat.training.ranks import FitOver, Ranks, Seat, is_seated, seat_at
 from kdgat.training.running_time import RunningTime
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource, plan_digest
@@ -142,7 +141,7 @@ class _Fit:
         is_profiled = config.profile and self.rank == 0
         self.profile = Profile(directory, name, config.profile_steps if is_profiled else 0, fabric.device)
         self.loggers = Loggers(
-            config.loggers if self.rank == 0 else (), directory, name,
+            () if is_seated() else config.loggers, directory, name,
             spare_s=lambda: deadline.spare_s, is_stopped=lambda: bool(stop),
         )  # fmt: skip
         self.state = FitState(num_parts=config.accumulate)
@@ -174,6 +173,7 @@ class _Fit:
                     raise _Pause(f"refused to train: {self.deadline.describe()}", needed_s)
                 if self.rank == 0:
                     self._settle_batches()
+                self.loggers.follow()
                 with open_ranks(
                     self.directory, self.name, self.num_ranks, self.fabric.device, self._go_on_or_pause
                 ) as ranks:
@@ -189,7 +189,7 @@ class _Fit:
         finally:
             self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
-            self.loggers.close(self.state.history, end)
+            self.loggers.close(len(self.state.history), end)
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -331,9 +331,6 @@ class _Fit:
             self._write_checkpoint()
         if not state.stop_reason:
             self._save_or_pause()
-        self.loggers.send(state.history)  # what a pause leaves unsent, the next attempt sends
-        if config.loggers and not state.stop_reason:
-            self._save_or_pause()  # the loggers may have taken some seconds
 
     def _save_or_pause(self) -> None:
         """Between two steps: leave if it is time for any rank, else write a checkpoint if one is due."""
