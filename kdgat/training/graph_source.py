@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.graphs import GraphColumns, TensorColumns
+from kdgat.training.batch_size import BatchLimit, GraphSizes
 from kdgat.training.config import TrainingConfig
-from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 
 Gather = Callable[[NDArray[np.int64]], Any]  # indices -> their batch

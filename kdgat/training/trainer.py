@@ -21,7 +21,7 @@ from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
-from kdgat.training.batch_search import settle_batches
+from kdgat.training.batch_size import settle_batches
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.deadline import Deadline
@@ -35,8 +35,7 @@ from kdgat.training.random_state import (
     restore_random_state,
     seed_everything,
 )
-from kdgat.training.rank_processes import num_ranks, open_ranks
-from kdgat.training.ranks import FitOver, Ranks, Seat, is_seated, seat_at
+from kdgat.training.ranks import FitOver, Ranks, Seat, is_seated, num_ranks, open_ranks, seat_at
 from kdgat.training.running_time import RunningTime
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource, plan_digest

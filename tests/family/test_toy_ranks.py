@@ -37,7 +37,7 @@ def start(directory: RunDirectory) -> "subprocess.Popen[bytes]":
 def ranks_of(process: "subprocess.Popen[bytes]") -> list[int]:
     """Return the numbers of the processes that are the other ranks of a stage."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(one) for one in children if "kdgat.training.rank" in Path(f"/proc/{one}/cmdline").read_text()]
+    return [int(one) for one in children if "kdgat.training.ranks.rank" in Path(f"/proc/{one}/cmdline").read_text()]
 
 
 def rank_of(process: "subprocess.Popen[bytes]") -> int:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig, seed_everything
-from kdgat.training.ranks import FitOver, Seat, take_seat
+from kdgat.training.ranks.group import FitOver, Seat, take_seat
 from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit
 
