@@ -1,7 +1,7 @@
 """Copies of what training measures, for TensorBoard, MLflow and Weights & Biases, made by a process beside training.
 
 In: the rows of `metrics.jsonl`, which are the record. Out: runs of those services, and `loggers.json`, which says what
-is there. Read `beside.py` first, then `follow.py` (the process itself), `copies.py` and `services.py` (by Lightning).
+is there. Read `beside.py` first, then `follow.py` (the process itself) and `services.py` (by Lightning).
 """
 
 from typing import TYPE_CHECKING

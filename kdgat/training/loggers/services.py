@@ -6,12 +6,13 @@ import os
 import secrets
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-from lightning.pytorch.loggers import Logger, MLFlowLogger, TensorBoardLogger, WandbLogger
+from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.stage import RunDirectory
 from kdgat.training.loggers.beside import End
+
+if TYPE_CHECKING:
+    from lightning.pytorch.loggers import Logger
 
 INIT_S: Final = 30.0  # that a server may take to open a run
 MLFLOW_FILE: Final = "mlflow.db"  # beside the folder of the stages, where no server is named
@@ -49,6 +50,8 @@ class Place:
 
 def open_logger(name: str, place: Place, run: str, step: int) -> Logger:
     """Open a new run, where `run` is empty, or resume that one from this step on; `version` names the run."""
+    from lightning.pytorch.loggers import MLFlowLogger, TensorBoardLogger, WandbLogger  # takes seconds
+
     match name:
         case "tensorboard":
             folder = place.directory.path / "tensorboard" / place.fit
@@ -75,9 +78,9 @@ def open_logger(name: str, place: Place, run: str, step: int) -> Logger:
     raise ValueError(f"no logger {name!r}")
 
 
-def close_logger(opened: Logger, end: End) -> None:
+def close_logger(name: str, opened: Any, end: End) -> None:
     """Write out what is left, and say how training ended unless it is resumed later."""
-    if isinstance(opened, WandbLogger):
+    if name == "wandb":
         opened.experiment.finish(exit_code=int(end == "failed"))
-    elif end != "paused" or isinstance(opened, TensorBoardLogger):
+    elif end != "paused" or name == "tensorboard":
         opened.finalize(end)

@@ -24,9 +24,9 @@ from kdgat.training.batch_size.search import BatchDecision, decision_path, large
 from kdgat.training.batch_size.trial import step_trials
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.device import make_fabric
+from kdgat.training.fit import fit
 from kdgat.training.random_state import capture_random_state
 from kdgat.training.state import FitResult
-from kdgat.training.trainer import fit
 from tests.training.column_training import (
     NODE_FEATURES,
     SCHEMA,

@@ -11,8 +11,8 @@ import pytest
 from lightning.pytorch.loggers import CSVLogger, Logger
 
 from kdgat.stage import RunDirectory
-from kdgat.training.loggers import End, copies, follow
-from kdgat.training.loggers.copies import Copy
+from kdgat.training.loggers import End, follow
+from kdgat.training.loggers.follow import Copy
 from kdgat.training.loggers.services import Place
 from tests.support.optional import need_package
 from tests.training.loggers.scene import HISTORY, make_directory
@@ -36,7 +36,7 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             before(name)
             return CSVLogger(place.directory.path / "csv", name="", version="", flush_logs_every_n_steps=1)
 
-        monkeypatch.setattr(copies, "open_logger", open_logger)
+        monkeypatch.setattr(follow, "open_logger", open_logger)
 
     return replace
 
@@ -77,8 +77,8 @@ class TestTensorBoard:
     def test_one_that_cannot_write_is_one_warning_and_gets_its_rows_later(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
-        caplog.set_level(logging.INFO, copies.__name__)
-        monkeypatch.setattr(copies, "RETRY_S", 0.0)
+        caplog.set_level(logging.INFO, follow.logger.name)
+        monkeypatch.setattr(follow, "RETRY_S", 0.0)
         (tmp_path / "tensorboard").write_text("in its place")
         copy = copy_of(make_directory(tmp_path, 1))
         for num_rows in (1, 2):
@@ -128,7 +128,7 @@ def test_an_attempt_after_a_hard_kill_tells_a_run_once_that_training_has_ended(
     told: list[str] = []
     serve(lambda name: None)
     monkeypatch.setattr(CSVLogger, "version", "the run")
-    monkeypatch.setattr(copies, "close_logger", lambda opened, end: told.append(end))
+    monkeypatch.setattr(follow, "close_logger", lambda name, opened, end: told.append(end))
     directory = make_directory(tmp_path, 3)
     copy_of(directory).update()  # and then the process is killed
     ends: list[End] = ["paused", "failed", "success", "success"]
