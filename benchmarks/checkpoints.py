@@ -34,8 +34,8 @@ from kdgat.graphs import TensorColumns
 from kdgat.stage import RunDirectory
 from kdgat.training import Deadline, TrainingConfig
 from kdgat.training.allocator import keep_freed_memory
+from kdgat.training.fit import fit
 from kdgat.training.source import StatelessSource
-from kdgat.training.trainer import fit
 
 PRESETS = ("quick", "full")
 BATCH = 32

@@ -26,7 +26,7 @@ from torch_geometric.nn import GATConv, global_mean_pool
 
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 
 NUM_GRAPHS, NUM_NODES, NUM_FEATURES = 8, 10, 16
 

@@ -19,8 +19,8 @@ import torch
 from kdgat.gpu.networks import detector, random_windows
 from kdgat.stage import RunDirectory, StageSpec
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
+from kdgat.training.fit import fit
 from kdgat.training.snapshot import weights_digest
-from kdgat.training.trainer import fit
 
 if TYPE_CHECKING:
     from kdgat.gpu.check import Rows

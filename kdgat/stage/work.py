@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
 WRITE_INTERVAL_S: Final = 10.0
 BYTES: Final = "bytes"  # of all inputs
@@ -45,7 +45,7 @@ class Work(BaseModel):
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
         batch_size: what a batch holds at most, by fit, where that was searched for.
         num_ranks: how many processes trained together.
-        ranks_mib: the most memory of the other processes that trained or scored together with this one, all of them.
+        ranks_mib: the most memory of the other processes that worked together with this one, all of them.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -67,6 +67,7 @@ class Work(BaseModel):
     batch_size: dict[str, int] = Field(default_factory=dict)
     ranks_mib: int = Field(0, ge=0)
     num_ranks: int = Field(1, ge=1)
+    _others: dict[str, int] = PrivateAttr(default_factory=dict)
 
     @property
     def done(self) -> int:
@@ -88,6 +89,11 @@ class Work(BaseModel):
         if not self.fits:
             self.startup_s = max(0.0, time.time() - self.started)
         self.fits[name] = FitWork()
+
+    def note_others(self, kind: str, mib: int) -> None:
+        """Note the memory of all processes of one kind beside this one; those of other kinds are there, too."""
+        self._others[kind] = max(mib, self._others.get(kind, 0))
+        self.ranks_mib = sum(self._others.values())
 
     def count_inputs(self, paths: Iterable[Path]) -> None:
         """Add up the bytes of the files that the stage reads."""

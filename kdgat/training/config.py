@@ -53,8 +53,8 @@ class TrainingConfig(Config):
     max_nodes: int = Field(16_384, ge=1)  # budget of a batch, for batch_by nodes
     max_edges: int = Field(65_536, ge=1)  # budget of a batch, for batch_by edges
     accumulate: int = Field(1, ge=1)  # parts that a batch goes through the model in; the gradient is the whole batch's
-    # How the limit of `batch_by` comes about: as given above, or found by `kdgat.training.batch_search`. Defaults are
-    # left out of what is written, so that runs without a search keep their identity.
+    # How the limit of `batch_by` comes about: as given above, or found by a search. Defaults are left out of what is
+    # written, so that runs without one keep their identity.
     batch_size_mode: BatchSizeMode = Field("fixed", exclude_if=lambda mode: mode == "fixed")
     # That a step may take, where it is searched; null: what is free of a GPU.
     memory_budget: MemoryText | None = Field(None, exclude_if=lambda budget: budget is None)
@@ -93,7 +93,7 @@ class TrainingConfig(Config):
     # where time goes
     profile: Annotated[bool, ExecutionOnly] = False
     profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
-    # What else gets the rows of metrics.jsonl; see `Loggers`.
+    # What else gets the rows of metrics.jsonl; see `kdgat.training.loggers`.
     loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field((), exclude_if=lambda names: not names)
 
     @field_validator("loggers")

@@ -8,8 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from kdgat.graphs import ColumnStore, GraphColumns
+from kdgat.training.batch_size import BatchLimit, GraphSizes
 from kdgat.training.config import TrainingConfig
-from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 
 

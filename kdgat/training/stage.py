@@ -9,8 +9,8 @@ from torch import nn
 
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
 from kdgat.training.config import TrainingConfig
+from kdgat.training.fit import fit
 from kdgat.training.source import EpochSource
-from kdgat.training.trainer import fit
 from kdgat.training.weights import save_weights
 
 logger = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from kdgat.run import OutputDirectory, RunConfig, run_locally
 from kdgat.run.plan import create_stage
 from kdgat.stage import Finished, RunDirectory
 from kdgat.stage.runner import run_stage
-from kdgat.training.batch_search import FILE_NAME, BatchDecision
+from kdgat.training.batch_size.search import FILE_NAME, BatchDecision
 from tests.can.stage_inputs import FAST, SMALL_AUTOENCODER, SMALL_GAT, make_stage, make_stores
 from tests.lap.runs import SMALL
 from tests.lap.runs import small_config as small_lap

@@ -16,6 +16,7 @@ from kdgat.run import OutputDirectory, run_locally
 from kdgat.run.plan import create_stage
 from kdgat.stage import Failed, FailureKind, Paused, RunDirectory
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FINISHED, EXIT_PAUSED
+from tests.support.processes import is_gone
 from tests.support.toy import LONG
 
 TWO_RANKS = (*LONG, "training.accumulate=2", "training.num_ranks=2")
@@ -36,20 +37,12 @@ def start(directory: RunDirectory) -> "subprocess.Popen[bytes]":
 def ranks_of(process: "subprocess.Popen[bytes]") -> list[int]:
     """Return the numbers of the processes that are the other ranks of a stage."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    return [int(one) for one in children if "kdgat.training.rank" in Path(f"/proc/{one}/cmdline").read_text()]
+    return [int(one) for one in children if "kdgat.training.ranks.rank" in Path(f"/proc/{one}/cmdline").read_text()]
 
 
 def rank_of(process: "subprocess.Popen[bytes]") -> int:
     (pid,) = ranks_of(process)
     return pid
-
-
-def is_gone(pid: int) -> bool:
-    """Return whether a process has ended, reaped or not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except FileNotFoundError:
-        return True
 
 
 def wait_for_checkpoint(directory: RunDirectory, process: "subprocess.Popen[bytes]") -> None:

@@ -39,7 +39,7 @@ from kdgat.stage.owner import own, read_owner
 from kdgat.stage.provenance import code_difference, note_in_attempt, record_attempt
 from kdgat.stage.runner import run_stage
 from kdgat.stage.work import FitWork
-from kdgat.training.batch_search import read_decision
+from kdgat.training.batch_size.search import read_decision
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.weights import read_arrays, read_weights, save_weights
 from tests.fuzz.inputs import damaged, damaged_json

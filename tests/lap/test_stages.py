@@ -10,8 +10,8 @@ from kdgat.lap.inputs import lap_run
 from kdgat.run import RunError, run_locally
 from kdgat.stage import Failed, Finished, RunDirectory, StageInputError
 from kdgat.training import load_weights, stage
+from kdgat.training.fit import fit
 from kdgat.training.state import FitResult
-from kdgat.training.trainer import fit
 from kdgat.training.weights import read_weights, save_weights
 from tests.lap.runs import LARGE, MEDIUM, SMALL, outcome_of, run_up_to, small_config
 

@@ -23,7 +23,7 @@ from kdgat.family.sweep import SweepRecord, TrialRecord
 from kdgat.lap.training.schedule import RATES, write_rates
 from kdgat.registry import Judgement, Registry
 from kdgat.run import OutputDirectory
-from kdgat.training.batch_search import BatchDecision, decision_path, write_decision
+from kdgat.training.batch_size.search import BatchDecision, decision_path, write_decision
 from tests.can.small_runs import small_config
 from tests.support.command_line import run_kdgat
 

@@ -34,7 +34,7 @@ from kdgat.run import OutputDirectory, StageState
 from kdgat.stage import RunDirectory
 from kdgat.stage.owner import read_owner
 from kdgat.stage.provenance import note_in_attempt, read_attempts
-from kdgat.training.batch_search import read_decision
+from kdgat.training.batch_size.search import read_decision
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.weights import read_description
 from tests.layouts import FOLDER

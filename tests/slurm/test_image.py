@@ -272,7 +272,7 @@ def test_an_image_of_another_source_is_refused_before_anything_is_submitted(
     for package in (kdgat, flows):
         folder = Path(str(package.__file__)).parent
         shutil.copytree(folder, tmp_path / folder.name, ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "kdgat" / "training" / "trainer.py").open("a") as module:
+    with (tmp_path / "kdgat" / "training" / "fit.py").open("a") as module:
         module.write("# another one\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

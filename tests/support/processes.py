@@ -2,10 +2,19 @@
 
 import multiprocessing.process
 import sys
+from pathlib import Path
 
 import pytest
 
 MARK = "processes"
+
+
+def is_gone(pid: int | str) -> bool:
+    """Return whether a process has ended, reaped or not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
 
 
 class Guard:

@@ -23,7 +23,7 @@ from torch_geometric.nn import GATConv, global_mean_pool
 from kdgat.stage import RunDirectory
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
 from kdgat.training import Deadline, TrainingConfig, seed_everything
-from kdgat.training.trainer import FitResult, fit
+from kdgat.training.fit import FitResult, fit
 from kdgat.training.weights import save_weights
 
 SEED = 7

@@ -17,7 +17,7 @@ def test_training_imports_no_optional_package():
     program = (
         "import sys, torch, torch_geometric, lightning\n"
         "before = set(sys.modules)\n"
-        "import kdgat.training.trainer, kdgat.training.weights\n"
+        "import kdgat.training.fit, kdgat.training.weights\n"
         f"print([name for name in {OPTIONAL!r} if name in set(sys.modules) - before])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)

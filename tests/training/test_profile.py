@@ -7,8 +7,8 @@ import pytest
 
 from kdgat.stage import RunDirectory
 from kdgat.training import seed_everything
+from kdgat.training.fit import fit
 from kdgat.training.profile import PHASES
-from kdgat.training.trainer import fit
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, make_sources
 
 PROFILED = CONFIG.model_copy(update={"profile": True, "profile_steps": 3})

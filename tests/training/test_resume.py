@@ -23,7 +23,7 @@ from kdgat.stage.provenance import record_attempt
 from kdgat.training import Deadline
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.device import choose_device, describe_machine
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 from tests.training.graph_training import (
     CONFIG,
     SEED,

@@ -178,7 +178,7 @@ def _scorer(run: FinishedCanRun, processes: int, work: Work | None) -> "Iterator
     with RecordingScorer(run, processes=processes) as scorer:
         yield scorer
     if work is not None:
-        work.ranks_mib = max(work.ranks_mib, scorer.others_mib)
+        work.note_others("scoring", scorer.others_mib)
 
 
 def _score(

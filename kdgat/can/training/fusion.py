@@ -41,7 +41,7 @@ from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATI
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
 from kdgat.stage.directory import phase_progress
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, load_weights, seed_everything
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 from kdgat.training.weights import save_weights
 
 logger = logging.getLogger(__name__)

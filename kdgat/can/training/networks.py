@@ -41,8 +41,7 @@ from kdgat.can.training.start import read_start
 from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.stage import Outcome, RunDirectory, StageSpec, input_path
 from kdgat.stage.directory import phase_progress
-from kdgat.training import TrainingConfig, seed_everything, train_stage
-from kdgat.training.source import EpochSource
+from kdgat.training import EpochSource, TrainingConfig, seed_everything, train_stage
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What each model of the family minimises, as LightningModules for `kdgat.training.trainer.fit`."""
+"""What each model of the family minimises, as LightningModules for `kdgat.training.fit.fit`."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Which windows an epoch is made of, as sources for `kdgat.training.trainer.fit`."""
+"""Which windows an epoch is made of, as sources for `kdgat.training.fit.fit`."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -26,7 +26,7 @@ from kdgat.can.training.fusion import (
 from kdgat.can.training.fusion_split import learned_blocks
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig, seed_everything
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 
 
 def make_states(num_windows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

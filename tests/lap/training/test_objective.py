@@ -11,7 +11,7 @@ from kdgat.lap.sections import GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.lap.training.objective import WarmStartObjective, targets
 from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 from tests.lap.graph_examples import labelled_graph, write_graphs
 
 

@@ -18,9 +18,9 @@ from kdgat.base import ConfigurationError, UserError
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
 from kdgat.training.checkpoints import CheckpointError
+from kdgat.training.fit import fit
 from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.state import FitState
-from kdgat.training.trainer import fit
 from tests.support.faults import unwritable
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, GraphSource, make_graphs, make_sources
 

@@ -13,9 +13,9 @@ from kdgat.stage.gpus import VISIBLE_VARIABLE
 from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.runner import failure_kind
 from kdgat.training import TrainingConfig
-from kdgat.training.rank_end import LOST, describe_end, log_path, note_end
-from kdgat.training.rank_processes import gpu_environments, meeting_place, mirror, num_ranks
-from kdgat.training.ranks import Seat, take_seat
+from kdgat.training.ranks.end import LOST, describe_end, log_path, note_end
+from kdgat.training.ranks.group import Seat, take_seat
+from kdgat.training.ranks.processes import gpu_environments, meeting_place, mirror, num_ranks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 

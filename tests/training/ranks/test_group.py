@@ -13,12 +13,12 @@ import torch
 from kdgat.stage import RunDirectory
 from kdgat.training.averages import Averages
 from kdgat.training.checkpoints import Checkpoints
-from kdgat.training.ranks import Group, Ranks
-from tests.training.ranked_training import NUM_TRAINING, STEPS_PER_EPOCH, Scene, run_rank, train
+from kdgat.training.ranks.group import Group, Ranks
+from tests.training.ranks.ranked_training import NUM_TRAINING, STEPS_PER_EPOCH, Scene, run_rank, train
 
 pytestmark = pytest.mark.processes
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[3]
 NUM_STEPS = 3 * STEPS_PER_EPOCH
 IN_TWO_PARTS = {"accumulate": 2}
 Trained = list[dict[str, Any]]  # by rank; of one that raised an error, nothing
@@ -28,7 +28,7 @@ Trained = list[dict[str, Any]]  # by rank; of one that raised an error, nothing
 def children() -> Iterator[ForkServerContext]:
     """Fork children from a server that has imported everything and computed nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.training.ranked_training"])
+    context.set_forkserver_preload(["tests.training.ranks.ranked_training"])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(REPOSITORY))
         patch.setenv("OMP_NUM_THREADS", "1")

@@ -10,9 +10,9 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
-from kdgat.training.batch_size import cut
+from kdgat.training.batch_size.partition import cut
 from kdgat.training.checkpoints import Checkpoints
-from kdgat.training.trainer import fit
+from kdgat.training.fit import fit
 from tests.training.graph_training import GraphSource, make_graphs
 
 CONFIG = TrainingConfig(max_epochs=3, learning_rate=0.01, checkpoint_every_epoch=True, patience=None)

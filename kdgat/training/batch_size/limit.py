@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.graphs.plans import Plan, plan_by_graphs, plan_by_size
-from kdgat.training.config import TrainingConfig
-from kdgat.training.source import EpochSource
+from kdgat.training import EpochSource, TrainingConfig
 
 Unit = Literal["graphs", "nodes", "edges", "paths"]
 

@@ -29,9 +29,9 @@ from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from kdgat.stage.process import leave
 from kdgat.stage.work import peak_kib
-from kdgat.training.config import TrainingConfig
-from kdgat.training.rank_end import LOST, RankEnd, describe_end, log_path
-from kdgat.training.ranks import Group, Ranks, Seat, is_seated, seat_at
+from kdgat.training import TrainingConfig
+from kdgat.training.ranks.end import LOST, RankEnd, describe_end, log_path
+from kdgat.training.ranks.group import Group, Ranks, Seat, is_seated, seat_at
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class RankProcesses:
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
-            sys.executable, "-P", "-m", "kdgat.training.rank", str(self.seat.folder), f"--rank={rank}",
+            sys.executable, "-P", "-m", "kdgat.training.ranks.rank", str(self.seat.folder), f"--rank={rank}",
             f"--count={self.seat.count}", f"--fit={self.seat.fit}", f"--parent={os.getpid()}",
         ]  # fmt: skip
         with log_path(self.seat.folder, rank).open("wb") as log:
@@ -197,7 +197,7 @@ class RankProcesses:
         for process in self._processes.values():
             with suppress(OSError):  # it has just ended
                 total_kib += peak_kib(process.pid) or 0
-        self._work.ranks_mib = max(self._work.ranks_mib, total_kib >> 10)
+        self._work.note_others("ranks", total_kib >> 10)
 
 
 @contextmanager

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig, seed_everything
-from kdgat.training.ranks import FitOver, Seat, take_seat
+from kdgat.training.fit import fit
+from kdgat.training.ranks.group import FitOver, Seat, take_seat
 from kdgat.training.source import StatelessSource
-from kdgat.training.trainer import fit
 
 SEED = 3
 NUM_TRAINING = 33  # batches of 8, 8, 8, 8 and 1

@@ -20,13 +20,13 @@ from kdgat.base import ConfigurationError
 from kdgat.graphs import GraphColumns, GraphStore, write_store
 from kdgat.stage import RunDirectory
 from kdgat.training import BatchLimit, GraphSizes, TrainingConfig, seed_everything
-from kdgat.training.batch_search import BatchDecision, decision_path, largest_that_fits
+from kdgat.training.batch_size.search import BatchDecision, decision_path, largest_that_fits
+from kdgat.training.batch_size.trial import step_trials
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.device import make_fabric
+from kdgat.training.fit import fit
 from kdgat.training.random_state import capture_random_state
 from kdgat.training.state import FitResult
-from kdgat.training.trainer import fit
-from kdgat.training.trial import step_trials
 from tests.training.column_training import (
     NODE_FEATURES,
     SCHEMA,

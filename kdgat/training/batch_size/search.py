@@ -29,11 +29,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from kdgat.base import MIB, ConfigurationError, UserError, to_json, write_bytes_atomically
 from kdgat.base.kept import read_kept
 from kdgat.stage import RunDirectory
+from kdgat.training import EpochSource, TrainingConfig
+from kdgat.training.batch_size.limit import LimitedSource, Unit
+from kdgat.training.batch_size.trial import StepTrials, memory_budget, step_trials
 from kdgat.training.checkpoints import CheckpointError
-from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
-from kdgat.training.limit import LimitedSource, Unit
-from kdgat.training.source import EpochSource
-from kdgat.training.trial import StepTrials, memory_budget, step_trials
+from kdgat.training.config import ANY_DATASET, BatchSizeMode
 
 logger = logging.getLogger(__name__)
 

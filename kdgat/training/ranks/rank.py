@@ -1,4 +1,4 @@
-"""`python -m kdgat.training.rank FOLDER`: be one of several ranks of a fit, whose stage has started this process."""
+"""`python -m kdgat.training.ranks.rank FOLDER`: be one rank of several of a fit, for the stage that started this."""
 
 import argparse
 import logging
@@ -13,14 +13,14 @@ from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED
 from kdgat.stage.process import leave, signal_on_parent_death
 from kdgat.stage.runner import describe_exception, failure_kind, find_stage_function
 from kdgat.stage.signals import StopFlag, stop_signals
-from kdgat.training.rank_end import LOST, note_end
-from kdgat.training.rank_processes import rank_path
-from kdgat.training.ranks import FitOver, RankLostError, Seat, take_seat
+from kdgat.training.ranks.end import LOST, note_end
+from kdgat.training.ranks.group import FitOver, RankLostError, Seat, take_seat
+from kdgat.training.ranks.processes import rank_path
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the stage of the mirrored directory up to the end of the fit; return the exit status: 0 or 1."""
-    parser = argparse.ArgumentParser(prog="python -m kdgat.training.rank", description="Be a rank of a fit.")
+    parser = argparse.ArgumentParser(prog="python -m kdgat.training.ranks.rank", description="Be a rank of a fit.")
     parser.add_argument("folder", type=Path, help="where the ranks meet")
     parser.add_argument("--rank", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)

@@ -15,48 +15,31 @@ from typing import Any
 
 from lightning import Fabric, LightningModule
 
-from kdgat.base import ConfigurationError, UserError
+from kdgat.base import ConfigurationError
 from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
-from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
-from kdgat.training.batch_search import settle_batches
-from kdgat.training.checkpoints import CheckpointError, Checkpoints
-from kdgat.training.config import TrainingConfig, learning_rate
+from kdgat.training.batch_size import settle_batches
+from kdgat.training.checkpoints import Checkpoints
+from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
-from kdgat.training.gradients import Gradients
+from kdgat.training.epoch import Epochs, Pause
 from kdgat.training.graph_source import GraphSource
-from kdgat.training.logger_services import End
-from kdgat.training.loggers import Loggers
+from kdgat.training.loggers import End, Loggers
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
-from kdgat.training.random_state import (
-    repeatable,
-    restore_random_state,
-    seed_everything,
-)
-from kdgat.training.rank_processes import num_ranks, open_ranks
-from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
+from kdgat.training.random_state import repeatable, restore_random_state, seed_everything
+from kdgat.training.ranks import FitOver, Ranks, Seat, is_seated, num_ranks, open_ranks, seat_at
 from kdgat.training.running_time import RunningTime
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
-from kdgat.training.source import EpochSource, plan_digest
+from kdgat.training.source import EpochSource
 from kdgat.training.state import FitResult, FitState
-from kdgat.training.steps import LossWatch, Steps
-from kdgat.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
 GO_ON, SAVE, PAUSE = range(3)  # what follows a step: what the most urgent rank wishes
-
-
-class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
-    """Time to save and leave; `needed_s` is what a single step would have taken, where there was too little time."""
-
-    def __init__(self, reason: str, needed_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.needed_s = needed_s
 
 
 def fit(
@@ -143,7 +126,7 @@ class _Fit:
         is_profiled = config.profile and self.rank == 0
         self.profile = Profile(directory, name, config.profile_steps if is_profiled else 0, fabric.device)
         self.loggers = Loggers(
-            config.loggers if self.rank == 0 else (), directory, name,
+            () if is_seated() else config.loggers, directory, name,
             spare_s=lambda: deadline.spare_s, is_stopped=lambda: bool(stop),
         )  # fmt: skip
         self.state = FitState(num_parts=config.accumulate)
@@ -154,12 +137,15 @@ class _Fit:
             if isinstance(source, GraphSource):
                 source.place_on(fabric.device)
         self.raw_optimizer = make_optimizer(module, config, fabric)
-        _, self.optimizer = fabric.setup(module, self.raw_optimizer)
+        _, optimizer = fabric.setup(module, self.raw_optimizer)
         self.snapshot = Snapshot(
             fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed, machine
         )
-        self.steps = Steps(module)
-        self.losses = LossWatch(fabric.device.type)
+        self.epochs = Epochs(
+            fabric, module, self.raw_optimizer, optimizer, train, validation, config, seed, self.averages,
+            self.progress, self.profile, directory.work,
+        )  # fmt: skip
+        self.step_began = 0.0
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
         self.resumed: dict[str, Any] | None = None  # what the other ranks have to know
         self.checkpoint_path = ""
@@ -175,9 +161,10 @@ class _Fit:
             if not self.state.stop_reason:
                 if self.deadline.too_late_to_begin():
                     needed_s = self.deadline.margin_s + self.deadline.step_s
-                    raise _Pause(f"refused to train: {self.deadline.describe()}", needed_s)
+                    raise Pause(f"refused to train: {self.deadline.describe()}", needed_s)
                 if self.rank == 0:
                     self._settle_batches()
+                self.loggers.follow()
                 with open_ranks(
                     self.directory, self.name, self.num_ranks, self.fabric.device, self._go_on_or_pause
                 ) as ranks:
@@ -186,14 +173,14 @@ class _Fit:
             if self.stop:
                 # Trained to the end, but the stage was asked to leave before it does more.
                 return self._result(paused=True, reason=f"{self.stop.signal_name} after the last epoch")
-        except _Pause as pause:
+        except Pause as pause:
             end = "paused"
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
             return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
             self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
-            self.loggers.close(self.state.history, end)
+            self.loggers.close(len(self.state.history), end)
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -219,89 +206,26 @@ class _Fit:
             if ranks.rank > 0:
                 self._take_over(begun, "what rank 0 has begun with")
                 self._settle_batches()  # as rank 0 has
-        self.gradients = Gradients(
-            self.fabric, self.module, self.raw_optimizer, self.train, self.averages, self.profile, self.steps, ranks
-        )
+        self.epochs.share(ranks)
         try:
             while not self.state.stop_reason:
-                self._train_epoch()
+                self.epochs.train(self.state, self._begin_steps, self._between_steps)
                 counted = Averages.merged(ranks.gather(self.averages.state_dict()))
-                metrics = counted.means() | self._validate()
+                metrics = counted.means() | self.epochs.validate(self.state, self._go_on_or_pause)
                 ranks.check_same(lambda: weights_digest(self.module), "the weights")
                 self._end_epoch(metrics)
-        except _Pause:
+        except Pause:
             self._write_checkpoint()
             raise
 
-    def _train_epoch(self) -> None:
-        """Run the training steps of the current epoch that are not done yet."""
-        state = self.state
-        plan = self.train.plan(state.epoch)
-        if len(plan) == 0:
-            raise UserError(f"epoch {state.epoch} has no training batches: is the training split empty?")
-        digest = plan_digest(plan)
-        if state.step and digest != state.plan_digest:
-            raise CheckpointError(
-                f"the training source plans epoch {state.epoch} differently than before the restart: "
-                "its plan must depend on seed, epoch and state_dict() alone"
-            )
-        self.ranks.check_same(lambda: digest, f"the batches of epoch {state.epoch}")
-        state.plan_digest = digest
-        num_steps = len(plan)
-        size = self.directory.work.size
-        size[GRAPHS] = max(size.get(GRAPHS, 0), sum(map(len, plan)))
-        self.module.train()
-        self.progress.start_epoch(state.epoch, state.step, num_steps)
-        if state.step == 0:
-            self.averages.clear()
+    def _begin_steps(self) -> None:
         self._restore_random_state()
-        with self.averages.listen(self.module):
-            started = self.running_time()
-            for step in range(state.step, num_steps):
-                self._train_step(plan[step], step, num_steps)
-                self.deadline.observe_step(self.running_time() - started)
-                self._save_or_pause()
-                started = self.running_time()
-        self.losses.check()
-        self.progress.end_epoch()
+        self.step_began = self.running_time()
 
-    def _train_step(self, indices: Any, step: int, num_steps: int) -> None:
-        """Do one optimizer step."""
-        state, config = self.state, self.config
-        rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
-        for group in self.raw_optimizer.param_groups:
-            group["lr"] = rate
-        self.profile.start_step()
-        loss, state.num_parts = self.gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
-        with self.profile.phase("optimizer"):
-            if config.gradient_clip is not None:
-                # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
-                self.fabric.clip_gradients(
-                    self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
-                )
-            self.optimizer.step()
-            self.raw_optimizer.zero_grad(set_to_none=True)
-        self.profile.end_step()
-        state.step += 1
-        state.global_step += 1
-        self.losses.note(state.epoch, state.step, rate, loss)
-        self.progress.count(len(indices))
-        if self.progress.due():
-            self.progress.report(
-                epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
-            )
-
-    def _validate(self) -> dict[str, float]:
-        """Return the metrics of the validation split, by rank 0 alone; what that changed in the module, all get."""
-        if self.validation is None:
-            return {}
-        state = self.state
-        split = Validation(self.fabric, self.module, self.validation, self.steps, self.progress, self.seed)
-        metrics, state.num_parts = self.ranks.by_first(
-            lambda: split.metrics(state.epoch, state.num_parts, self._go_on_or_pause), _Pause
-        )
-        self.ranks.copy_buffers(self.module)
-        return metrics
+    def _between_steps(self) -> None:
+        self.deadline.observe_step(self.running_time() - self.step_began)
+        self._save_or_pause()
+        self.step_began = self.running_time()
 
     def _end_epoch(self, metrics: dict[str, float]) -> None:
         """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to continue."""
@@ -335,9 +259,6 @@ class _Fit:
             self._write_checkpoint()
         if not state.stop_reason:
             self._save_or_pause()
-        self.loggers.send(state.history)  # what a pause leaves unsent, the next attempt sends
-        if config.loggers and not state.stop_reason:
-            self._save_or_pause()  # the loggers may have taken some seconds
 
     def _save_or_pause(self) -> None:
         """Between two steps: leave if it is time for any rank, else write a checkpoint if one is due."""
@@ -347,7 +268,7 @@ class _Fit:
         by_time = self.rank == 0 and time.monotonic() - self.last_checkpoint_time >= interval_s
         wish = self.ranks.worst(PAUSE if reason else SAVE if by_steps or by_time else GO_ON)
         if wish == PAUSE:
-            raise _Pause(next(filter(None, self.ranks.gather(reason))))
+            raise Pause(next(filter(None, self.ranks.gather(reason))))
         if wish == SAVE:
             self._write_checkpoint()
 
@@ -355,7 +276,7 @@ class _Fit:
         """Between two steps of one rank: leave if this one wants to, or cannot go on."""
         self.ranks.check()
         if reason := self._reason_to_pause():
-            raise _Pause(reason)
+            raise Pause(reason)
 
     def _reason_to_pause(self) -> str:
         """Return why this rank wants to leave; empty if it does not."""
@@ -368,7 +289,7 @@ class _Fit:
         state = self.state
         if self.checkpointed == (state.epoch, state.step):
             return
-        self.losses.check()  # never keep a state that is beyond repair
+        self.epochs.losses.check()  # never keep a state that is beyond repair
         started = self.running_time()
         saved = self.snapshot.take(state, self.ranks.gather(self.averages.state_dict()))
         if self.rank == 0:

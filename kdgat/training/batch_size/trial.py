@@ -13,13 +13,13 @@ from torch import Tensor
 
 from kdgat.base import MIB, ConfigurationError
 from kdgat.cluster.resources import parse_memory
+from kdgat.training import EpochSource, TrainingConfig
 from kdgat.training.averages import Averages
-from kdgat.training.batch_size import StepStart, cut
-from kdgat.training.config import TrainingConfig, budget_needed
+from kdgat.training.batch_size.partition import StepStart, cut
+from kdgat.training.config import budget_needed
 from kdgat.training.device import make_optimizer, release_memory
 from kdgat.training.measure import measure_allocation
 from kdgat.training.random_state import separate_randomness
-from kdgat.training.source import EpochSource
 from kdgat.training.steps import Steps
 
 

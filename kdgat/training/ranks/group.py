@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kdgat.stage import EnvironmentFaultError
+from kdgat.training import seed_everything
 from kdgat.training.batch_size import cut
-from kdgat.training.random_state import seed_everything
 
 T = TypeVar("T")
 
