@@ -61,7 +61,7 @@ SERVICES := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --
 # Torch learns of the GPU before it is imported: hence a pytest of its own.
 ON_CUDA := $(PYTEST) -p tests.pretended_cuda.plugin --numprocesses=2 --dist=worksteal \
 	-m "not processes and not slurm and not prefect and not image and not nightly" \
-	$(addprefix tests/,pretended_cuda training/test_fit.py training/test_resume.py)
+	$(addprefix tests/,pretended_cuda training/test_fit.py training/test_resume.py training/batch_size/test_partition.py)
 
 test: install  ## The tests that need nothing but their own process (five minutes with the installation)
 	$(PYTEST) --numprocesses=2 --dist=worksteal \

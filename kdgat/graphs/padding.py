@@ -6,7 +6,7 @@ asks the device for a size, so the host never waits for it: a step costs the cop
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,9 @@ from torch_geometric.data import Batch
 from kdgat.graphs.batches import COMPUTED, StoredGraph, TensorColumns
 from kdgat.graphs.schema import EDGE_INDEX
 
-GRANULE: Final = 64  # what numbers of nodes and edges are rounded up to
+Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+GRANULE: Final = 64  # what numbers of nodes and edges are rounded up to, at least
 
 
 class Capacity(NamedTuple):
@@ -34,13 +36,15 @@ class Capacity(NamedTuple):
         """Return what the largest of some batches needs, with a node of padding at least."""
         node_counts = (columns.node_ptr[1:] - columns.node_ptr[:-1]).numpy()
         edge_counts = (columns.edge_ptr[1:] - columns.edge_ptr[:-1]).numpy()
-        sizes = [(len(one), node_counts[one].sum(), edge_counts[one].sum()) for one in batches]
+        sizes = [(len(one), node_counts[one].sum(), edge_counts[one].sum()) for one in batches] or [(0, 0, 0)]
         graphs, nodes, edges = (int(max(column)) for column in zip(*sizes, strict=True))
         return Capacity(graphs, _rounded(nodes + 1), _rounded(edges))
 
 
 def _rounded(number: int) -> int:
-    return -(-number // GRANULE) * GRANULE
+    """Round up by a sixteenth at most, so that few sizes are different from epoch to epoch."""
+    granule = max(GRANULE, 1 << (number // 16).bit_length() >> 1)
+    return -(-number // granule) * granule
 
 
 class StaticGather:
@@ -50,9 +54,13 @@ class StaticGather:
     `is_edge` [E] are true for what is no padding.
     """
 
-    def __init__(self, columns: TensorColumns, capacity: Capacity) -> None:
-        """Keep columns and their offsets on the device; the last offset twice: one more index means "no graph"."""
+    def __init__(self, columns: TensorColumns, capacity: Capacity, order: Order | None = None) -> None:
+        """Keep columns and their offsets on the device; the last offset twice: one more index means "no graph".
+
+        `order` brings the indices of a batch into the order of its graphs.
+        """
         device = columns.device
+        self._order = order
         self.columns, self.capacity = columns, capacity
         self.nothing = columns.num_graphs  # the index of a graph without nodes, to fill a smaller batch with
         self._node_ptr = torch.cat([columns.node_ptr, columns.node_ptr[-1:]]).to(device)  # [G + 2]
@@ -66,8 +74,14 @@ class StaticGather:
         self._copied = [torch.cuda.Event() for _ in range(2)] if is_pinned else []  # type: ignore[no-untyped-call]
         self._turn = 0
 
+    @classmethod
+    def of(cls, columns: TensorColumns, plan: Sequence[NDArray[np.int64]], order: Order | None = None) -> StaticGather:
+        """Return what has room for the largest batch of a plan."""
+        return cls(columns, Capacity.of(columns, plan), order)
+
     def choose(self, indices: NDArray[np.int64]) -> None:
         """Copy the indices [up to B] of the next batch to the device: all that a captured step needs of the host."""
+        indices = indices if self._order is None else self._order(indices)
         staged = self._staged[self._turn]
         if self._copied:
             self._copied[self._turn].synchronize()  # of the batch before the last one: long over

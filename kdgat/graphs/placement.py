@@ -19,6 +19,7 @@ from torch_geometric.data import Batch
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.graphs.packed_tensor import wrap
+from kdgat.graphs.padding import StaticGather
 from kdgat.graphs.schema import Column
 
 logger = logging.getLogger(__name__)
@@ -43,6 +44,10 @@ class ColumnStore:
         """Gather on a device from now on, if it is a GPU with room for the columns."""
         if self._tensors.device != device:
             self._tensors = place_columns([self._columns], device) or self._tensors
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
+        """Return what gathers batches padded to the largest of a plan; None where the columns lie on no GPU."""
+        return StaticGather.of(self._tensors, plan) if self._tensors.device.type == "cuda" else None
 
 
 def place_columns(parts: Sequence[GraphColumns], device: torch.device) -> TensorColumns | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,11 @@ from kdgat.stage import Work
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut, double_parts
+from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.gradients import Gradients, to_device
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import separate_randomness
@@ -24,6 +27,8 @@ from kdgat.training.ranks import Ranks
 from kdgat.training.source import EpochSource, plan_digest
 from kdgat.training.state import FitState
 from kdgat.training.steps import LossWatch, Steps
+
+logger = logging.getLogger(__name__)
 
 
 class Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
@@ -62,6 +67,16 @@ class Epochs:
             self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self._steps,
             ranks,
         )  # fmt: skip
+        self._captured = self._capture() if self.config.capture and ranks.count == 1 else None
+
+    def _capture(self) -> CapturedSteps | None:
+        """Return what records steps, or say once why none are recorded."""
+        source = self.train_source
+        if reason := why_not(self.config, self.fabric.device, self.module, source):
+            logger.warning("training.capture=true changes nothing: %s", reason)
+            return None
+        assert isinstance(source, GraphSource)
+        return CapturedSteps(self.module, self.raw_optimizer, source, self.averages, self.config, self.fabric.autocast)
 
     def train(self, state: FitState, begin: Callable[[], None], between: Callable[[], None]) -> None:
         """Do the training steps of the current epoch that are not done yet.
@@ -95,6 +110,8 @@ class Epochs:
         if state.step == 0:
             self.averages.clear()
         begin()
+        if self._captured is not None:
+            self._captured.begin(plan)
         with self.averages.listen(self.module):
             for step in range(state.step, num_steps):
                 self._step(state, plan[step], step, num_steps)
@@ -109,15 +126,18 @@ class Epochs:
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
         self.profile.start_step()
-        loss, state.num_parts = self._gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
-        with self.profile.phase("optimizer"):
-            if config.gradient_clip is not None:
-                # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
-                self.fabric.clip_gradients(
-                    self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
-                )
-            self.optimizer.step()
-            self.raw_optimizer.zero_grad(set_to_none=True)
+        if self._captured is not None:
+            loss = self._captured.step(indices, rate)
+        else:
+            loss, state.num_parts = self._gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
+            with self.profile.phase("optimizer"):
+                if config.gradient_clip is not None:
+                    # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
+                    self.fabric.clip_gradients(
+                        self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
+                    )
+                self.optimizer.step()
+                self.raw_optimizer.zero_grad(set_to_none=True)
         self.profile.end_step()
         state.step += 1
         state.global_step += 1

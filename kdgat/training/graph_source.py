@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from kdgat.graphs import ColumnStore, GraphColumns
+from kdgat.graphs.padding import StaticGather
 from kdgat.training.batch_size import BatchLimit, GraphSizes
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource
@@ -22,6 +23,10 @@ class Store(Protocol):
 
     def place_on(self, device: torch.device) -> None:
         """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
+        ...
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
+        """Return what gathers batches padded to the largest of a plan; None where the graphs lie on no device."""
         ...
 
 
@@ -55,6 +60,10 @@ class GraphSource(StatelessSource):
     def place_on(self, device: torch.device) -> None:
         """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
         self.store.place_on(device)
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
+        """Return what gathers batches padded to the largest of a plan; None where the graphs lie on no device."""
+        return self.store.padded(plan)
 
     def graphs(self) -> NDArray[np.int64]:
         """Return every graph that some epoch may bring."""

@@ -9,7 +9,7 @@ counted, by the line of kdgat that did it. There are no streams, no errors of CU
 import collections
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, ClassVar
@@ -66,6 +66,8 @@ class Seen:
     bytes_sent: int = 0
     calls: list[tuple[str, tuple[tuple[int, ...], ...]]] | None = None  # operators and shapes, where a list is put here
 
+    recorded: list[Callable[[], None]] | None = None  # what a CUDA graph is being made of
+
     def clear(self) -> None:
         """Forget everything."""
         self.__init__()  # type: ignore[misc]
@@ -77,14 +79,67 @@ class Seen:
         if self.calls is not None:
             self.calls.append((name, tuple(tuple(tensor.shape) for tensor in tensors)))
 
+    def launch_kernel(self, name: str, again: Callable[[], None]) -> None:
+        """Note that a kernel of ours was launched, and how to do it again."""
+        self.launch(name)
+        if self.recorded is not None:
+            self.recorded.append(again)
+
     def wait(self) -> None:
         """Note that the host waited for the device."""
+        self._refuse_while_recording("a wait")
         self.waits[_line()] += 1
 
     def upload(self, tensor: Tensor) -> None:
         """Note that a tensor was sent."""
+        self._refuse_while_recording("an upload")
         self.uploads[_line()] += 1
         self.bytes_sent += tensor.nbytes
+
+    def _refuse_while_recording(self, what: str) -> None:
+        if self.recorded is not None:
+            raise RuntimeError(f"CUDA error: operation not permitted when stream is capturing: {what} at {_line()}")
+
+
+class Graph:
+    """What stands for torch.cuda.CUDAGraph: operators in their order, which read and write the same memory again."""
+
+    def __init__(self) -> None:
+        self.recorded: list[Callable[[], None]] = []
+
+    def pool(self) -> None:
+        """Name no pool of memory."""
+
+    def replay(self) -> None:
+        """Execute what was recorded, in one launch."""
+        OnDevice.seen.launch("graph")
+        with torch.no_grad():
+            for operator in self.recorded:
+                operator()
+
+
+@contextlib.contextmanager
+def recording(graph: Graph, pool: Any = None, stream: Any = None) -> Iterator[None]:
+    """Stand for torch.cuda.graph."""
+    seen = OnDevice.seen
+    assert seen.recorded is None
+    seen.recorded = graph.recorded
+    try:
+        yield
+    finally:
+        seen.recorded = None
+
+
+def _again(func: Any, args: Any, kwargs: Any, made: Any) -> Callable[[], None]:
+    """Return what executes an operator again, into the memory that it has written to before."""
+    written = list(_tensors([made]))
+
+    def execute() -> None:
+        for old, new in zip(written, _tensors([func(*args, **kwargs)]), strict=True):
+            if old is not new:
+                old.copy_(new)
+
+    return execute
 
 
 def _line() -> str:
@@ -181,15 +236,16 @@ def _tensors(values: Iterable[Any]) -> Iterator[Tensor]:
 
 
 @cache
-def _schema(func: Any) -> tuple[str, bool]:
-    """Return the name of an operator, and whether what it returns may share memory with what it is given."""
+def _schema(func: Any) -> tuple[str, bool, bool]:
+    """Return the name of an operator, whether what it returns may share memory with what it is given, and be it."""
     schema = func._schema
-    return schema.name.split("::")[1], schema.is_mutable or any(one.alias_info for one in schema.arguments)
+    is_aliasing = schema.is_mutable or any(one.alias_info for one in schema.arguments)
+    return schema.name.split("::")[1], is_aliasing, schema.is_mutable
 
 
 def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Seen) -> Any:
     """Execute an operator of torch on whatever device its arguments are."""
-    name, is_aliasing = _schema(func)
+    name, is_aliasing, is_writing = _schema(func)
     if kwargs.get("pin_memory"):
         kwargs = {**kwargs, "pin_memory": False}
     tensors = [*_tensors(args), *_tensors(kwargs.values())]
@@ -197,7 +253,12 @@ def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Se
     wanted = None if kwargs.get("device") is None else torch.device(kwargs["device"]).type
 
     def run(**changed: Any) -> Any:
-        return func(*map(_inner, args), **{key: _inner(value) for key, value in kwargs.items()} | changed)
+        inner, options = [*map(_inner, args)], {key: _inner(value) for key, value in kwargs.items()} | changed
+        made = func(*inner, **options)
+        # Views of memory need not be made again.
+        if seen.recorded is not None and (is_writing or not is_aliasing):
+            seen.recorded.append(_again(func, inner, options, made))
+        return made
 
     if name == "copy_":
         target, source = args[0], args[1]
@@ -263,12 +324,9 @@ def pretended_cuda(
     def synchronize(device: Any = None) -> None:
         seen.wait()
 
-    def random_state(device: Any = None) -> Tensor:
-        return torch.zeros(16, dtype=torch.uint8)
-
     nothing, zero = (lambda *_, **__: None), (lambda *_, **__: 0)
     of_cuda: dict[str, Any] = {
-        "Event": mock.Mock,  # nothing takes time here
+        "Event": lambda: mock.Mock(),  # nothing takes time here
         "is_available": lambda: True,
         "is_initialized": lambda: True,
         "device_count": lambda: 1,
@@ -280,8 +338,14 @@ def pretended_cuda(
         "get_arch_list": lambda: list(architectures),
         "is_bf16_supported": lambda *_, **__: capability >= (8, 0),
         "synchronize": synchronize,
-        "get_rng_state": random_state,
-        "set_rng_state": nothing,
+        # What the device draws is drawn here, from the one stream that there is.
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
+        "CUDAGraph": Graph,
+        "graph": recording,
+        "Stream": lambda device=None: mock.Mock(),
+        "current_stream": lambda device=None: mock.Mock(),
+        "stream": lambda stream: contextlib.nullcontext(),
         "mem_get_info": lambda device=None: (64 << 30, 80 << 30),
         "max_memory_allocated": lambda device=None: 1 << 20,
         "memory_reserved": zero,
@@ -307,7 +371,7 @@ def pretended_cuda(
                 lambda first, second: isinstance(first, OnDevice) == isinstance(second, OnDevice),
             )
         )
-        stack.enter_context(mock.patch.object(attention_triton, "_kernels", return_value=Kernels(seen.launch)))
+        stack.enter_context(mock.patch.object(attention_triton, "_kernels", return_value=Kernels(seen.launch_kernel)))
         attention_triton._runs_on.cache_clear()
         stack.callback(attention_triton._runs_on.cache_clear)
         stack.enter_context(_Mode())

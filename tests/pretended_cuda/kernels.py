@@ -15,7 +15,7 @@ Launcher = Callable[..., None]
 class Kernel:
     """A function that is launched as a kernel of Triton is: `kernel[grid](...)`."""
 
-    def __init__(self, function: Launcher, on_launch: Callable[[str], None]) -> None:
+    def __init__(self, function: Launcher, on_launch: Callable[[str, Callable[[], None]], None]) -> None:
         self.function, self.on_launch = function, on_launch
 
     def __getitem__(self, grid: tuple[int, ...]) -> Launcher:
@@ -24,16 +24,16 @@ class Kernel:
 
     def __call__(self, *arguments: Any, **shape: int) -> None:
         """Compute in the memory behind the arguments."""
-        self.on_launch(self.function.__name__)
         given = [getattr(argument, "inner", argument) for argument in arguments]
         with torch.no_grad():
             self.function(*given, **shape)
+        self.on_launch(self.function.__name__, lambda: self.function(*given, **shape))
 
 
 class Kernels:
     """The module of kernels."""
 
-    def __init__(self, on_launch: Callable[[str], None]) -> None:
+    def __init__(self, on_launch: Callable[[str, Callable[[], None]], None]) -> None:
         for function in (say_ready, attend_forward, attend_backward_by_target, attend_backward_by_source):
             setattr(self, function.__name__, Kernel(function, on_launch))
 

@@ -13,6 +13,7 @@ from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
 from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, place_columns, pointers
 from kdgat.graphs.columns import gather_rows
+from kdgat.graphs.padding import StaticGather
 from kdgat.stage import RunDirectory, StageSpec, input_path
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
@@ -110,6 +111,10 @@ class PooledStores:
         """Gather on a device from now on, if it is a GPU with room for all windows; batches stay the same."""
         if self._placed is None or self._placed.device != device:
             self._placed = place_columns(self.parts, device)
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
+        """Return what gathers batches padded to the largest of a plan; None where the windows lie on no GPU."""
+        return None if self._placed is None else StaticGather.of(self._placed, plan, self.by_store)
 
     def by_store(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return windows as a batch has them: those of one store together, in their order."""

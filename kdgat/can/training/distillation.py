@@ -6,7 +6,7 @@ memory-mapped arrays. The existing practice of running the teacher in every step
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +120,9 @@ class TeacherOutputs:
     def place_on(self, device: torch.device) -> None:
         """Gather the windows on a device from now on, where there is room; the outputs stay in their files."""
         self._pool.place_on(device)
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> None:
+        """Gather no padded batches: the outputs of a teacher are sent with each."""
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows of the pool as one batch with `teacher_*` attributes."""

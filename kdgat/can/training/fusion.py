@@ -7,6 +7,7 @@ decision, `Fusion.is_alarm`; batches are independent states, so there is nothing
 
 import io
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,6 +64,9 @@ class _States(NamedTuple):
         return self.states[rows], self.labels[rows]
 
     def place_on(self, device: torch.device) -> None:
+        pass
+
+    def padded(self, plan: Sequence[NDArray[np.int64]]) -> None:
         pass
 
 

@@ -96,6 +96,11 @@ class DetectionObjective(LightningModule):
         self._validation = ConfusionCounts()
         self._ranked = RankedScores()
 
+    @property
+    def takes_padding(self) -> bool:
+        """Return whether losses heed the masks of padded batches, which have no outputs of a teacher."""
+        return self.distillation is None
+
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
         config = self.config
@@ -164,6 +169,11 @@ class AutoencoderObjective(LightningModule):
             if num_teacher_latent is None:
                 raise TypeError("num_teacher_latent is needed to distil an autoencoder")
             self.projection = LatentProjection(model.latent_mean.out_features, num_teacher_latent)
+
+    @property
+    def takes_padding(self) -> bool:
+        """Return whether losses heed the masks of padded batches, which have no outputs of a teacher."""
+        return self.distillation is None
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch of benign windows."""

@@ -1,0 +1,130 @@
+"""Training by recorded steps ends with the bits of the same steps taken one operator after the other."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from kdgat.can.data.pool import PooledStores
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
+from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
+from kdgat.can.training.sampling import PoolSource
+from kdgat.stage import RunDirectory
+from kdgat.training import TrainingConfig, seed_everything
+from kdgat.training.capture import CapturedSteps
+from kdgat.training.fit import fit
+from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.pretended_cuda.device import Graph, Seen
+
+CONFIG = TrainingConfig(max_epochs=3, batch_size=12, capture=True, patience=None, checkpoint_interval_s=1e6)
+
+
+def make_module(kind: str) -> DetectionObjective | AutoencoderObjective:
+    seed_everything(0)
+    features = NUM_NODE_FEATURES, NUM_EDGE_FEATURES
+    if kind == "detector":
+        config = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.2)
+        return DetectionObjective(GraphAttentionNetwork(config, *features))
+    return AutoencoderObjective(GraphAutoencoder(AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2), *features))
+
+
+def train(path: Path, kind: str, changes: dict[str, Any] | None = None) -> tuple[Tensor, Sequence[dict[str, Any]]]:
+    """Return all weights, and the rows of all epochs; not all batches are of one size."""
+    path.mkdir(exist_ok=True)
+    config, module = CONFIG.model_copy(update=changes or {}), make_module(kind)
+    pools = [PooledStores([planted_columns(40, seed=seed), planted_columns(30, seed=seed + 1)]) for seed in (0, 2)]
+    sources = [
+        PoolSource(pool, np.arange(70), config, 0, shuffle=is_train)
+        for pool, is_train in zip(pools, (True, False), strict=True)
+    ]
+    result = fit(module, *sources, config, RunDirectory(path), 0)
+    return torch.cat([one.detach().cpu().flatten() for one in module.parameters()]), result.history
+
+
+@pytest.mark.parametrize("kind", ["detector", "autoencoder"])
+def test_recorded_steps_are_the_same_steps(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded, history = train(tmp_path / "recorded", kind)
+    # The same on padded batches, each operator by itself.
+    monkeypatch.setattr("kdgat.training.capture.CapturedSteps._record", lambda steps: _Eager(steps))
+    eager, expected = train(tmp_path / "eager", kind)
+    assert torch.equal(recorded, eager)
+    assert history == expected
+
+
+class _Eager(Graph):
+    """Takes a step anew where a graph would be replayed."""
+
+    def __init__(self, steps: Any) -> None:
+        super().__init__()
+        self.steps = steps
+        if not steps._names:  # what is logged is known after a step, which must leave no trace
+            state = torch.get_rng_state()
+            weights = [one.detach().clone() for one in steps._parameters]
+            steps._take()
+            with torch.no_grad():
+                for parameter, weight in zip(steps._parameters, weights, strict=True):
+                    parameter.copy_(weight)
+            steps._optimizer.state.clear()
+            torch.set_rng_state(state)
+
+    def replay(self) -> None:
+        groups = self.steps._optimizer.param_groups
+        rates = [group["lr"] for group in groups]
+        for group in groups:
+            group["lr"] = self.steps._rate  # in single precision, as recorded steps have it
+        self.steps._optimizer.zero_grad(set_to_none=True)
+        self.steps._take()
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate
+
+
+def test_a_killed_training_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(BaseException):
+        pass
+
+    expected, history = train(tmp_path / "whole", "detector")
+    step, taken = CapturedSteps.step, 0
+
+    def dying(self: CapturedSteps, indices: Any, rate: float) -> Tensor:
+        nonlocal taken
+        taken += 1
+        if taken in (4, 8, 15):  # within an epoch, at its end, in the last one
+            raise Killed
+        return step(self, indices, rate)
+
+    monkeypatch.setattr(CapturedSteps, "step", dying)
+    for _ in range(3):
+        with pytest.raises(Killed):
+            train(tmp_path / "killed", "detector", {"checkpoint_every_steps": 1})
+    found, rows = train(tmp_path / "killed", "detector", {"checkpoint_every_steps": 1})
+    assert torch.equal(found, expected)
+    assert rows == history
+
+
+@pytest.mark.parametrize("kind", ["detector", "autoencoder"])
+def test_padded_training_is_that_of_plain_batches_but_for_last_bits(kind: str, tmp_path: Path) -> None:
+    _, history = train(tmp_path / "recorded", kind)
+    _, expected = train(tmp_path / "plain", kind, {"capture": False})
+    assert [row["step"] for row in history] == [row["step"] for row in expected]
+    # Dropout and sampling draw other numbers for other shapes.
+    assert history[0]["train_loss"] == pytest.approx(expected[0]["train_loss"], rel=0.1)
+
+
+def test_a_step_is_one_upload_and_one_graph(tmp_path: Path, seen: Seen) -> None:
+    train(tmp_path / "more", "detector")
+    assert seen.operators["graph"] == 3 * 6
+    assert max(count for line, count in seen.uploads.items() if line.startswith("graphs/padding.py")) == 3 * 6
+
+
+def test_what_cannot_be_recorded_is_said_and_trained_as_ever(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = TrainingConfig(max_epochs=1, batch_size=12, capture=True, accumulate=2)
+    module, pool = make_module("detector"), PooledStores([planted_columns(40)])
+    source = PoolSource(pool, np.arange(40), config, 0, shuffle=True)
+    assert fit(module, source, source, config, RunDirectory(tmp_path), 0).epochs == 1
+    assert "training.capture=true changes nothing: batches are gone through in parts" in caplog.text
