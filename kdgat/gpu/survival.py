@@ -30,6 +30,7 @@ EVERY_STEPS: Final = 10
 KILL_AFTER: Final = 3  # checkpoints
 FRACTION: Final = 0.02  # of the card's memory
 LARGE_BATCH: Final = 2048
+LONG: Final = 30  # epochs
 LIMIT_S: Final = 120.0
 PARTS: Final = re.compile(r"batches are cut into (\d+) parts")  # what the log says where memory is short
 
@@ -38,16 +39,15 @@ def compare(device: str, rows: Rows) -> None:
     """Add whether a training that was killed ends as one that was not, and whether one without memory does."""
     with tempfile.TemporaryDirectory(prefix="kdgat-gpu-") as folder:
         whole, killed = Path(folder) / "whole", Path(folder) / "killed"
-        undisturbed = _train(device, whole)
-        kills = _kill(device, killed)
-        resumed = _train(device, killed)
-        rows.add(
-            what="killed by SIGKILL, deterministic",
-            kills=kills,
-            same_bits=undisturbed == resumed,
-            detail=f"{undisturbed['steps']} steps; weights {undisturbed['digest']:.12}, {resumed['digest']:.12}",
-        )
+        _compare_killed("killed by SIGKILL, deterministic", device, whole, killed, rows)
         if device == "cuda":
+            folders = Path(folder) / "whole-captured", Path(folder) / "killed-captured"
+            _compare_killed("killed by SIGKILL, steps captured", device, *folders, rows, "--capture", "1")
+            for capture in ("0", "1"):
+                options = ("--epochs", str(LONG), "--capture", capture)
+                found = _train(device, Path(folder) / f"long-{capture}", *options)
+                what = f"{LONG} epochs of 128 windows, {'captured' if capture == '1' else 'step by step'}"
+                rows.add(what=what, graphs_s=LONG * NUM_WINDOWS / found["seconds"])
             options = ("--batch", str(LARGE_BATCH), "--epochs", "2")
             large = _train(device, Path(folder) / "large", *options)
             short = _train(device, Path(folder) / "short", *options, "--fraction", str(FRACTION))
@@ -56,6 +56,18 @@ def compare(device: str, rows: Rows) -> None:
                 same_bits=large["digest"] == short["digest"],
                 detail=f"{short['parts']} parts; last losses {large['loss']:.8g} and {short['loss']:.8g}",
             )
+
+
+def _compare_killed(what: str, device: str, whole: Path, killed: Path, rows: Rows, *options: str) -> None:
+    undisturbed = _train(device, whole, *options)
+    kills = _kill(device, killed, *options)
+    resumed = _train(device, killed, *options)
+    rows.add(
+        what=what,
+        kills=kills,
+        same_bits=undisturbed["digest"] == resumed["digest"] and undisturbed["loss"] == resumed["loss"],
+        detail=f"{undisturbed['steps']} steps; weights {undisturbed['digest']:.12}, {resumed['digest']:.12}",
+    )
 
 
 def _command(device: str, folder: Path, *options: str) -> list[str]:
@@ -72,9 +84,9 @@ def _train(device: str, folder: Path, *options: str) -> dict[str, Any]:
     return found | {"parts": max(map(int, PARTS.findall(done.stderr)), default=1)}
 
 
-def _kill(device: str, folder: Path) -> int:
+def _kill(device: str, folder: Path, *options: str) -> int:
     """Begin a training and kill it in the middle, once it has written some checkpoints; return how often."""
-    process = subprocess.Popen(_command(device, folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(_command(device, folder, *options), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     until = time.monotonic() + LIMIT_S
     seen: set[str] = set()
     while process.poll() is None and len(seen) < KILL_AFTER and time.monotonic() < until:
@@ -90,17 +102,20 @@ def _fit(device: str, folder: Path, options: list[str]) -> None:
     if "--fraction" in given:
         torch.cuda.set_per_process_memory_fraction(float(given["--fraction"]))
     batch, epochs = int(given.get("--batch", 128)), int(given.get("--epochs", 6))
+    is_captured = given.get("--capture") == "1"
     config = TrainingConfig(
-        max_epochs=epochs, batch_size=batch, accelerator="cuda" if device == "cuda" else "cpu", deterministic=True,
-        monitor="train_loss", patience=None, checkpoint_every_steps=EVERY_STEPS, checkpoint_margin_s=0.0,
+        max_epochs=epochs, batch_size=batch, accelerator="cuda" if device == "cuda" else "cpu",
+        deterministic=not is_captured and epochs < LONG, capture=is_captured, monitor="train_loss", patience=None, checkpoint_every_steps=EVERY_STEPS, checkpoint_margin_s=0.0,
     )  # fmt: skip
     directory = RunDirectory(folder).create(StageSpec(family="can", stage="normal", seed=0))
     seed_everything(0)
     module = detector(0.1)
     source = GraphSource.of(random_windows(NUM_WINDOWS), config, 0, shuffle=True)
+    began = time.perf_counter()
     result = fit(module, source, None, config, directory, 0)
     last = result.history[-1]
-    print(json.dumps({"digest": weights_digest(module), "steps": last.get("step", 0), "loss": last["train_loss"]}))
+    found = {"digest": weights_digest(module), "steps": last.get("step", 0), "loss": last["train_loss"]}
+    print(json.dumps(found | {"seconds": time.perf_counter() - began}))
 
 
 if __name__ == "__main__":
