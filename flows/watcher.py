@@ -56,6 +56,8 @@ class WatcherState:
     num_short: int = 0  # that ended soon, one after the other
     short_since: float = 0.0  # when the first of these began, seconds since the epoch
     is_over: bool = False  # the command came to an end of its own, or somebody stopped it
+    pauses_until: float = 0.0  # when the command is given again, seconds since the epoch; 0: nobody pauses
+    noted: int = 0  # bytes that all attempts had noted when the command was given last
 
     @staticmethod
     def read(path: Path) -> "WatcherState":
@@ -123,7 +125,7 @@ class Watcher:
                 f"{self._state.num_short} in a row: none is tried any more; give the command again"
             )
             return 1
-        self._pause()
+        self._pause_and_count()
         status = self._watch(command)
         if self._is_followed(status):
             if not self._received or self._ends_soon():
@@ -133,19 +135,45 @@ class Watcher:
             self._end()
         return status
 
-    def _pause(self) -> None:
-        """Wait before the command is given again: the longer, the more watchers have ended soon."""
-        count = self._state.num_short
-        self._state.num_short += 1
-        self._state.short_since = self._state.short_since or time.time()
-        pause_s = min(60.0 * 2.0 ** (count - 1), LONGEST_PAUSE_S) if count else 0.0
+    def _pause_and_count(self) -> None:
+        """Wait before the command is given again: the longer, the more watchers have ended soon and to no end.
+
+        One that dies while it waits is none of these, and the next one waits for the rest: where nodes die all the time
+        nobody would come to an end of it.
+        """
+        state, noted = self._state, self._noted()
+        if noted is not None and noted > state.noted:  # attempts have begun or ended since
+            state.num_short, state.short_since, state.pauses_until, state.noted = 0, 0.0, 0.0, noted
+        pause_s = min(60.0 * 2.0 ** (state.num_short - 1), LONGEST_PAUSE_S) if state.num_short else 0.0
+        if pause_s and not state.pauses_until:
+            state.pauses_until = time.time() + pause_s
+            state.write(self._state_path)
+        self._wait(min(state.pauses_until - time.time(), pause_s))  # whatever the other node's clock said
+        if self._received:
+            return
+        state.num_short, state.pauses_until = state.num_short + 1, 0.0
+        state.short_since = state.short_since or time.time()
         # Without a note of it nobody would know how many were short: it is tried again, and only then waited for long.
-        began, again_s, is_kept = time.monotonic(), 1.0, self._state.write(self._state_path)
-        while (waited_s := time.monotonic() - began) < (pause_s if is_kept else LONGEST_PAUSE_S) and not self._received:
+        began, again_s = time.monotonic(), 1.0
+        while not state.write(self._state_path) and not self._received:
+            if (left_s := LONGEST_PAUSE_S - (time.monotonic() - began)) <= 0:
+                break
+            self._wait(min(again_s, left_s))
+            again_s *= 2.0
+
+    def _wait(self, seconds: float) -> None:
+        """Wait, seeing to the watchers behind, until a signal comes."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and not self._received:
             self._look()
             time.sleep(POLL_S)
-            if not is_kept and waited_s > again_s:
-                again_s, is_kept = 2.0 * again_s, self._state.write(self._state_path)
+
+    def _noted(self) -> int | None:
+        """Return how many bytes the attempts of all stages have noted; None where that is not known now."""
+        try:
+            return sum(path.stat().st_size for path in self._output.stages_path.glob("*/attempts.jsonl"))
+        except OSError:
+            return None
 
     def _watch(self, command: Sequence[str]) -> int:
         if self._received:

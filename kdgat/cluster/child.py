@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from kdgat.base import wait_until
 from kdgat.base.environment import of_children
-from kdgat.base.files import list_folders
+from kdgat.base.files import list_folder, list_folders
 from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused, RunDirectory
-from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB
+from kdgat.stage.directory import CHECKPOINT_GLOB, JOINED_GLOB, PART_GLOB
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED
 from kdgat.stage.process import PARENT_PROCESS_VARIABLE
 from kdgat.stage.work import peak_kib
@@ -137,14 +137,13 @@ def describe_limit(number: int) -> str:
 
 
 def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
-    """Return what changes whenever a checkpoint is written, or a part is done: names, and when a checkpoint was.
+    """Return what changes whenever a checkpoint is written, a part is done or parts are joined: names, and a time.
 
     What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress. Parts
     can be many, and each look may be refused: that they are there is enough.
     """
-    files = [
-        (str(path.relative_to(directory.path)), 0) for path in sorted(list_folders(directory.parts_path, PART_GLOB))
-    ]
+    parts = [*list_folder(directory.path, JOINED_GLOB), *sorted(list_folders(directory.parts_path, PART_GLOB))]
+    files = [(str(path.relative_to(directory.path)), 0) for path in parts]
     for path in sorted(list_folders(directory.checkpoints_path, CHECKPOINT_GLOB)):
         with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
             files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))

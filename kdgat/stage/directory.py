@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
+JOINED_GLOB = "*.h5"  # stores that parts were joined to
 PROGRESS_INTERVAL_S = 1.0
 
 

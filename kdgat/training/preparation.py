@@ -9,7 +9,7 @@ from typing import Any
 from kdgat.base import UserError
 from kdgat.stage import Finished, Outcome, RunDirectory
 from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts
+from kdgat.training.parts import Part, Parts, patiently
 
 
 class Preparation(ABC):
@@ -37,7 +37,7 @@ class Preparation(ABC):
         """Write `<store>.h5` from the files of its parts unless it is there, and remove these; return its path."""
         path, names = self.directory.path / f"{store}.h5", self.names[store]
         if not path.is_file():
-            write(path, [self.parts.path(name) for name in names])
+            patiently(lambda: write(path, [self.parts.path(name) for name in names]))
         self.parts.remove_files(names)
         return path
 

@@ -331,7 +331,10 @@ def test_every_new_part_changes_the_marker(directory: RunDirectory) -> None:
     part.with_suffix(".h5").write_bytes(b"the beginning of a part")
     assert checkpoint_marker(directory) == ()
     part.write_text("{}")
-    assert checkpoint_marker(directory) != ()
+    of_parts = checkpoint_marker(directory)
+    assert of_parts != ()
+    (directory.path / "train.h5").write_bytes(b"what they were joined to")
+    assert checkpoint_marker(directory) != of_parts
 
 
 def test_every_new_checkpoint_changes_the_marker(directory: RunDirectory) -> None:

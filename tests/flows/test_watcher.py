@@ -253,6 +253,29 @@ def test_watchers_that_end_soon_are_followed_after_ever_longer_pauses_until_the_
     assert "there" not in job.printed()
 
 
+def test_a_watcher_that_dies_while_it_waits_is_not_counted_and_the_next_one_waits_for_the_rest(job: WatcherJob) -> None:
+    WatcherState(num_short=4).write(job.state_path)
+    job.start("print('there')")
+    wait_until(lambda: job.state.pauses_until, "a pause")
+    assert job.process is not None
+    job.process.kill()
+    job.process.wait()
+    assert job.state.num_short == 4
+    assert job.state.pauses_until == pytest.approx(time.time() + 480, abs=60)
+    WatcherState(num_short=4, pauses_until=time.time() + 1).write(job.state_path)
+    assert job.start(SLEEPS).wait_for_command().state == WatcherState(5, pytest.approx(time.time(), abs=60))
+
+
+def test_no_pause_follows_a_watcher_under_which_attempts_began_or_ended(job: WatcherJob) -> None:
+    WatcherState(num_short=9, short_since=1.0, noted=3).write(job.state_path)
+    path = job.output.stages_path / "one" / "attempts.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("{...}\n")
+    state = job.start(SLEEPS).wait_for_command().state
+    assert (state.num_short, state.noted, state.pauses_until) == (1, 6, 0.0)
+    assert state.short_since > 1.0
+
+
 @pytest.mark.parametrize(("num_short", "hours"), [(40, 20), (3, 90)])
 def test_a_chain_ends_neither_before_a_day_nor_after_a_few_long_queues(num_short: int, hours: int) -> None:
     assert not WatcherState(num_short=num_short, short_since=time.time() - hours * 3600).is_late()

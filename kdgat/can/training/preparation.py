@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ from kdgat.canbus.summary import (
 from kdgat.graphs import GraphColumns, GraphStore, write_store
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
 from kdgat.training import Deadline, Part, Parts, Preparation
+from kdgat.training.parts import patiently
 from kdgat.training.preparation import check_feature_version
 
 logger = logging.getLogger(__name__)
@@ -255,11 +256,11 @@ class _Preparation(Preparation):
         summary = RunningSummary(self.config.windows)
         artifacts: dict[str, str] = {}
 
-        def write(store: str, columns: Iterable[GraphColumns], names: Sequence[str]) -> None:
+        def write(store: str, read: Callable[[], Iterable[GraphColumns]], names: Sequence[str]) -> None:
             path = self.directory.path / f"{store}.h5"
             if not path.is_file():
-                _write_graphs(path, columns, names, self.config.windows)
-            split = _summarise_store(path)
+                patiently(lambda: _write_graphs(path, read(), names, self.config.windows))
+            split = patiently(lambda: _summarise_store(path))
             summary.add_split(store, split)
             logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
             artifacts[store] = path.name
@@ -268,14 +269,14 @@ class _Preparation(Preparation):
             summary.add(*self._described(name))
         titles = [one.title for one in self.recordings[TRAIN_ROLE].values()]
         for store in (TRAIN, VALIDATION):
-            write(store, self._divided(store), titles)
+            write(store, partial(self._divided, store), titles)
         injection = InjectionSummary(enabled=self.config.injection.enabled, seed=self.config.data.seed)
         for store, pool in self.pools.items():
             counts = [self.parts.summary(name) for name in pool.parts]
             if None in counts:
                 summary.note(f"{store}: no stretch without attack is long enough; nothing is injected")
                 continue
-            write(store, self._injected(pool), [name_variant(variant) for variant in range(pool.num_variants)])
+            write(store, partial(self._injected, pool), [name_variant(variant) for variant in range(pool.num_variants)])
             if store == INJECTED:
                 injection = summarise_injection(counts, pool.seed, pool.num_variants)
         for scenario in sorted({one.scenario for one in self.recordings[TEST_ROLE].values()}):
@@ -287,13 +288,7 @@ class _Preparation(Preparation):
                     summary.note(f"{one.title} has no labels and tests nothing")
                     del tests[name]
             if tests:
-                chunks = (
-                    columns.select(windows)
-                    for number, name in enumerate(tests)
-                    for columns in [self._columns(name, number)]
-                    for windows in _portions(np.arange(columns.num_graphs))
-                )
-                write(f"test-{scenario}", chunks, [one.title for one in tests.values()])
+                write(f"test-{scenario}", partial(self._whole, list(tests)), [one.title for one in tests.values()])
         for name in self.recordings[DUPLICATE_ROLE]:
             summary.add_duplicate(self._described(name)[0])
         for note in summary.content.notes:
@@ -312,6 +307,13 @@ class _Preparation(Preparation):
     def _columns(self, name: str, number: int) -> GraphColumns:
         """Return the windows of a recording as number `number` of a store."""
         return _numbered(GraphStore.open(self.parts.path(name), SCHEMA).columns, number)
+
+    def _whole(self, names: Sequence[str]) -> Iterator[GraphColumns]:
+        """Yield the windows of recordings."""
+        for number, name in enumerate(names):
+            columns = self._columns(name, number)
+            for windows in _portions(np.arange(columns.num_graphs)):
+                yield columns.select(windows)
 
     def _divided(self, store: str) -> Iterator[GraphColumns]:
         """Yield the windows of each training recording that train, or that validate."""
