@@ -104,9 +104,16 @@ def _fit(device: str, folder: Path, options: list[str]) -> None:
     batch, epochs = int(given.get("--batch", 128)), int(given.get("--epochs", 6))
     is_captured = given.get("--capture") == "1"
     config = TrainingConfig(
-        max_epochs=epochs, batch_size=batch, accelerator="cuda" if device == "cuda" else "cpu",
-        deterministic=not is_captured and epochs < LONG, capture=is_captured, monitor="train_loss", patience=None, checkpoint_every_steps=EVERY_STEPS, checkpoint_margin_s=0.0,
-    )  # fmt: skip
+        max_epochs=epochs,
+        batch_size=batch,
+        accelerator="cuda" if device == "cuda" else "cpu",
+        capture=is_captured,
+        deterministic=not is_captured and epochs < LONG,
+        monitor="train_loss",
+        patience=None,
+        checkpoint_every_steps=EVERY_STEPS,
+        checkpoint_margin_s=0.0,
+    )
     directory = RunDirectory(folder).create(StageSpec(family="can", stage="normal", seed=0))
     seed_everything(0)
     module = detector(0.1)
