@@ -18,9 +18,12 @@ class VariantName(StrEnum):
 
     CPU = "cpu"
     GPU = "gpu"
+    GPU_CUDA13 = "gpu-cuda13"
 
 
-VariantWord = Annotated[VariantName, typer.Argument(metavar="cpu|gpu", help="Which image.", show_default=False)]
+VariantWord = Annotated[
+    VariantName, typer.Argument(metavar="cpu|gpu|gpu-cuda13", help="Which image.", show_default=False)
+]
 Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="A .sif file.", show_default=False)]
 Nv = Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver visible.")]
 CheckoutFolder = Annotated[
@@ -40,7 +43,9 @@ def build(
         str | None,
         typer.Option(help="A .sif file (containers/make-base.sh makes one), or REPOSITORY@sha256:...", metavar="BASE"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The image; by default kdgat-cpu.sif or kdgat.sif.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The image; by default kdgat-cpu.sif, kdgat.sif or kdgat-cuda13.sif.")
+    ] = None,
     work_folder: Annotated[
         Path | None, typer.Option(help="For the parts meanwhile; by default TMPDIR, else /var/tmp.")
     ] = None,
