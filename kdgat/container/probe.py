@@ -50,7 +50,7 @@ def describe_torch() -> dict[str, Any]:
         "torch": str(torch.__version__),
         "cuda": cuda,
         "hip": torch.version.hip,
-        "architectures": torch._C._cuda_getArchFlags().split() if cuda else [],
+        "architectures": (torch._C._cuda_getArchFlags() or "").split() if cuda else [],
         "driver": max(LEAST_DRIVERS.get(major, 0), of_rapids),
     }
 

@@ -52,7 +52,8 @@ def test_a_mistake_is_one_line_with_the_fix(
 def test_an_unknown_image_is_wrong_usage(kdgat: Kdgat) -> None:
     status, _, error = kdgat("build", "tpu")
     assert status == 2
-    assert "'tpu' is not one of" in error and "gpu-cuda13" in error
+    assert "'tpu' is not one of" in error
+    assert "gpu-cuda13" in error
 
 
 def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny: Path, tmp_path: Path) -> None:
