@@ -20,7 +20,7 @@ CUDA_12 = TorchBuild(
 CUDA_13 = TorchBuild(
     torch="2.13.0+cu130",
     cuda="13.0",
-    architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"),
+    architectures=("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120"),
     driver=580,
 )
 OLDER = TorchBuild(torch="2.7.1+cu126", cuda="12.6", architectures=("sm_50", "sm_80", "sm_90"), driver=525)
