@@ -87,7 +87,7 @@ def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, w
         return
     if build.cuda is None:
         raise SiteError(
-            f"site {site.name}: stages ask for a GPU, and {whose} has torch {build.torch}, built without CUDA: "
+            f"site {site.name}: stages ask for a GPU, and {whose} (torch {build.torch}) is built without CUDA: "
             f"{_FOR_CUDA_12}, or ask for none (--gpus 0)"
         )
     for gpu_type in filter(None, dict.fromkeys(gpu_types)):

@@ -62,7 +62,9 @@ def test_another_fix_is_named_where_a_newer_build_or_none_has_code() -> None:
 
 
 def test_a_torch_without_cuda_is_refused_for_any_gpu() -> None:
-    with pytest.raises(SiteError, match=r"torch 2\.13\.0\+cpu, built without CUDA: .* or ask for none \(--gpus 0\)"):
+    with pytest.raises(
+        SiteError, match=r"\(torch 2\.13\.0\+cpu\) is built without CUDA: .* or ask for none \(--gpus 0\)"
+    ):
         said(TorchBuild(torch="2.13.0+cpu"), None)
 
 

@@ -1,4 +1,4 @@
-"""The two definitions differ where they say so, and agree with what the code builds and starts."""
+"""The definitions differ where they say so, and agree with what the code builds and starts."""
 
 import re
 
