@@ -10,7 +10,7 @@ from kdgat.cluster.ending import NOT_NOW, UNCOUNTED, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources, format_memory, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.stage import FailureKind
-from kdgat.stage.gpus import NO_KERNELS, OLD_DRIVER
+from kdgat.stage.gpus import OF_THE_CARD
 
 # Bounds on what happens without a new checkpoint, each apart from the others.
 MAX_STALE_ATTEMPTS: Final = 3  # faults of the stage
@@ -31,8 +31,6 @@ NODE_SIGNALS: Final = (signal.SIGBUS, signal.SIGILL)  # its filesystem does not 
 EVIDENCE_LENGTH: Final = 160
 # What the stage says when all nodes are alike in it.
 OF_NO_NODE: Final = ("is in use by", "Disk quota exceeded")
-# What it says when all cards of a kind are alike in it.
-OF_EVERY_CARD: Final = (NO_KERNELS, OLD_DRIVER)
 
 
 @dataclass(frozen=True)
@@ -179,8 +177,8 @@ def _after_loss(end: AttemptEnd, history: History) -> Decision:
 def _after_environment(end: AttemptEnd, history: History) -> Decision:
     """Decide about a stage that found its node, filesystem or GPU broken: elsewhere, and later."""
     gpu_type = history.resources.gpu_type if history.resources is not None else None
-    is_of_every_card = any(words in end.message for words in OF_EVERY_CARD)
-    if gpu_type is not None and is_of_every_card and not any(one.made_progress for one in history.ends):
+    is_of_the_card = any(words in end.message for words in OF_THE_CARD)
+    if gpu_type is not None and is_of_the_card and not any(one.made_progress for one in history.ends):
         return Stop(
             f"every {gpu_type} of the site is alike: use the image for CUDA 12 (kdgat image build gpu), or another "
             f"gpu_type; {_in_short(end)}"

@@ -25,6 +25,7 @@ END_S: Final = 5.0
 # What a stage's error says where every card of the same kind would say it.
 NO_KERNELS: Final = "has no kernels for"
 OLD_DRIVER: Final = "driver on your system is too old"  # torch's own words
+OF_THE_CARD: Final = (NO_KERNELS, OLD_DRIVER)
 _ARCHITECTURE: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
