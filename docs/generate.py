@@ -26,6 +26,8 @@ from typer.cli import get_docs_for_click
 from kdgat.base.configuration import read_yaml, write_yaml
 from kdgat.cli import stage
 from kdgat.cli.main import COMMAND_GROUPS, build_application
+from kdgat.container.contents import read_pins
+from kdgat.container.variants import VARIANTS
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.stage.families import BUILT_IN
@@ -158,6 +160,7 @@ def reference_pages() -> dict[str, str]:
     pages = {"reference/commands.md": commands_page(), "reference/sites.md": sites_page()}
     for name in BUILT_IN:
         pages[f"reference/configuration-{name}.md"] = configuration_page(find_family(name))
+    pages["reference/images.md"] = images_page()
     pages["reference/exit-statuses.md"] = statuses_page()
     pages["reference/environment.md"] = variables_page()
     return pages
@@ -240,6 +243,29 @@ def sites_page() -> str:
     for _, keys in sections(example):
         rows += [_row(f"`{key.name}`", f"`{key.value}`", key.comment) for key in keys]
     return "\n".join(rows) + "\n"
+
+
+def images_page() -> str:
+    """Return what the locks of the images have in common, how many packages each has, and in what they differ."""
+    pins = {
+        name: read_pins((ROOT / "containers" / f"{variant.file_stem}.lock").read_text(encoding="utf-8"))
+        for name, variant in VARIANTS.items()
+    }
+    names = sorted({name for found in pins.values() for name in found})
+    alike = [name for name in names if len({found.get(name) for found in pins.values()}) == 1]
+    others = [name for name in names if name not in alike]
+    return "\n".join(
+        [
+            "# Images\n",
+            "Packages of the [container images](../image.md), by their locks.\n",
+            _row("", *pins),
+            "|---|" + "---|" * len(pins),
+            _row("packages", *(str(len(found)) for found in pins.values())),
+            *(_row(f"`{name}`", *(found.get(name, "") for found in pins.values())) for name in others),
+            "\n## The same in all\n",
+            ", ".join(f"`{name}` {pins['cpu'][name]}" for name in alike) + "\n",
+        ]
+    )
 
 
 def sections(text: str) -> Iterator[tuple[Key, list[Key]]]:

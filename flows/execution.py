@@ -11,7 +11,7 @@ from typing import Final
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.log_tail import remove_old_output
-from flows.node_image import NodeImage
+from flows.node_image import NodeImage, check_gpus_of_run
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import num_usable_cores
@@ -52,6 +52,7 @@ class Execution:
         self.usage_path = usage_path(site, output.path)
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
+        check_gpus_of_run(run, site, command_line)
         self.finished: dict[str, RunDirectory] = {}
         self.gpus = visible_gpus() if site.scheduler == "local" and may_take_gpus(run) else ()
         self._gpus_of: dict[str, tuple[str, ...]] = {}  # by name of a stage that has run

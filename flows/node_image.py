@@ -1,13 +1,32 @@
-"""The image that a site's stages run in: checked before anything is submitted, and before each attempt again."""
+"""The image that a site's stages run in: checked before anything is submitted, and before each attempt again.
 
+Its torch is compared with the GPUs that jobs will get; without an image, that of the Python that runs stages.
+"""
+
+import functools
+import json
 import os
+import subprocess
+import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from kdgat.cluster import Site
+from kdgat.base.configuration import values_of
+from kdgat.cluster import ResourceRequest, Resources, Site
 from kdgat.cluster.child import OnLine
-from kdgat.container.agreement import ImageNotes, check_named_image
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.gpu_type import TorchBuild, check_gpus
+from kdgat.container import probe
+from kdgat.container.agreement import (
+    PROBE_TIMEOUT_S,
+    ImageNotes,
+    check_named_image,
+    find_image,
+    torch_of_image,
+)
+from kdgat.run import Run
 from kdgat.stage.provenance import IMAGE_DIGEST_VARIABLE, IMAGE_STAMP_VARIABLE, IMAGE_VARIABLE
 
 DEFAULT_PYTHON: Final = "python"
@@ -17,6 +36,7 @@ class NodeImage:
     """The image of one run, whose file somebody may replace while the run lasts; used by several threads."""
 
     def __init__(self, site: Site) -> None:
+        self._site = site
         self.name = site.image
         self._python = site.python or DEFAULT_PYTHON
         self._lock = threading.Lock()
@@ -46,3 +66,62 @@ class NodeImage:
             self._last = notes
         path = Path(os.path.expandvars(self.name)).absolute()
         return {IMAGE_VARIABLE: str(path), IMAGE_DIGEST_VARIABLE: notes.sha256, IMAGE_STAMP_VARIABLE: notes.stamp}
+
+    def check_gpus(self, asked: Iterable[Resources], log: OnLine = lambda line: None) -> None:
+        """Refuse GPUs that the torch of the nodes has no code for, or too new a CUDA for their driver.
+
+        Args:
+            asked: what jobs ask for.
+            log: gets a sentence where that cannot be known from here.
+
+        Raises:
+            SiteError, ImageError: as `kdgat.cluster.gpu_type.check_gpus`, and where the image cannot be asked.
+        """
+        gpu_types = [resources.gpu_type for resources in asked if resources.gpus]
+        if not gpu_types or self._site.scheduler == "local":
+            return
+        if self.name is not None:
+            path = find_image(self.name)
+            if path is None:  # which `check` has said
+                return
+            found: dict[str, Any] | None = torch_of_image(path, os.path.expandvars(self._python))
+            whose = f"image {self.name}"
+        else:
+            python = os.path.expandvars(self._site.python or sys.executable)
+            found, whose = torch_of_python(python), f"the torch of {python}"
+        if found is None:
+            log(f"site {self._site.name}: {whose} cannot be asked here, so whether it has code for GPUs is not checked")
+            return
+        for sentence in check_gpus(self._site, gpu_types, TorchBuild.model_validate(found), whose):
+            log(sentence)
+
+
+@functools.cache
+def torch_of_python(python: str) -> dict[str, Any] | None:
+    """Ask a Python of this machine what its torch is built for; None where it is not here, or has none.
+
+    In a process of its own: whoever plans and watches jobs does without torch, which takes seconds to import.
+    """
+    source = Path(probe.__file__).read_text(encoding="utf-8")
+    try:
+        answer = subprocess.run(
+            [python, "-P", "-c", source, "torch"], capture_output=True, errors="replace", timeout=PROBE_TIMEOUT_S
+        )
+        return dict(json.loads(answer.stdout.splitlines()[-1]))
+    except (OSError, subprocess.TimeoutExpired, json.JSONDecodeError, IndexError):
+        return None
+
+
+def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: OnLine = lambda line: None) -> None:
+    """Compare the GPUs of a run's jobs with the torch of the nodes; errors of `stage_resources` and `check_gpus`."""
+    if site.scheduler == "local":
+        return
+    on_gpus = {one.stage for one in run.plan if may_compute_on_gpu(one.config, one.execution)}
+    asked = [stage_resources(stage, run.resources, site, command_line) for stage in sorted(on_gpus)]
+    NodeImage(site).check_gpus(asked, log)
+
+
+def may_compute_on_gpu(config: dict[str, Any], execution: dict[str, Any]) -> bool:
+    """Return whether a stage takes a GPU that it is given: unless each `accelerator` in its configuration is cpu."""
+    accelerators = values_of([config, execution], "accelerator")
+    return not accelerators or any(name != "cpu" for name in accelerators)

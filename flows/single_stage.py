@@ -17,7 +17,7 @@ from flows.attempts import (
     run_to_end,
 )
 from flows.cancellation import in_any_thread, stopping_with_prefect
-from flows.node_image import NodeImage
+from flows.node_image import NodeImage, may_compute_on_gpu
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import validate_config
@@ -89,6 +89,8 @@ def run_single_stage(
         require_usable(site)
         image = NodeImage(site)
         image.check(log)
+        if may_compute_on_gpu(spec.config, spec.execution):
+            image.check_gpus([resources], log)
         runner = SlurmAttempts(site, directory.path / "slurm", _environment(spec), image)
     stop = StopRequest()
     with (

@@ -22,11 +22,12 @@ from flows.node_image import NodeImage
 from flows.signals import STOP_SIGNALS
 from kdgat.base import UserError, wait_until
 from kdgat.base.text import describe_time
-from kdgat.cluster import EndKind, ResourceRequest, Site, Slurm, StopRequest
+from kdgat.cluster import EndKind, ResourceRequest, Resources, Site, Slurm, StopRequest
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import Because
 from kdgat.cluster.estimate import DEFAULT_KEY, stage_resources
 from kdgat.cluster.filesystem import FOLDER_PREFIX, Check, ask_both_locks, ask_lock, judge_locks, nearest_folder
+from kdgat.cluster.gpu_type import keep_card
 from kdgat.cluster.probe import (
     ANSWER,
     FINDINGS,
@@ -37,6 +38,7 @@ from kdgat.cluster.probe import (
     PROBE_MODULE,
     SHOWN_S,
     Findings,
+    check_cards,
     check_clock_of_node,
     check_delay,
     check_versions,
@@ -58,7 +60,7 @@ OUTPUT_LINES: Final = 3
 NO_INTERFACE: Final = "site file: interface, the network by which nodes reach this machine (ip -brief address)"
 
 
-def try_nodes(site: Site, out: Path, wait_s: float, say: OnLine) -> list[Check]:
+def try_nodes(site: Site, out: Path, wait_s: float, say: OnLine, gpus: int = 0) -> list[Check]:
     """Submit the job, wait for what it finds, and leave nothing of it.
 
     Args:
@@ -66,6 +68,7 @@ def try_nodes(site: Site, out: Path, wait_s: float, say: OnLine) -> list[Check]:
         out: the folder that is to hold runs, or is yet to be made.
         wait_s: how long the job may wait in the queue.
         say: gets what happens meanwhile, a sentence each.
+        gpus: how many the job asks for; what it is given is kept, and jobs are compared with it from then on.
 
     Raises:
         KeyboardInterrupt: if somebody asked to stop, by Ctrl-C or another signal; after the job is cancelled.
@@ -75,7 +78,7 @@ def try_nodes(site: Site, out: Path, wait_s: float, say: OnLine) -> list[Check]:
             folder = Path(tempfile.mkdtemp(dir=nearest_folder(out), prefix=FOLDER_PREFIX))
         except OSError as error:
             return [Check(NODES, "missing", f"not tried: {out.absolute()}: {error.strerror}")]
-        probe = _Probe(site, folder, stop, say)
+        probe = _Probe(site, folder, stop, say, gpus)
         try:
             with (folder / LOGIN_LOCK).open("a+b") as lock:
                 ask_lock(lock, fcntl.LOCK_EX)
@@ -116,8 +119,10 @@ def _stopping() -> Iterator[StopRequest]:
 class _Probe:
     """One job and its folder."""
 
-    def __init__(self, site: Site, folder: Path, stop: StopRequest, say: OnLine) -> None:
+    def __init__(self, site: Site, folder: Path, stop: StopRequest, say: OnLine, gpus: int) -> None:
         self._site, self._folder, self._stop, self._say = site, folder, stop, say
+        request = REQUEST.model_copy(update={"gpus": gpus})
+        self._resources = stage_resources(NODES, {DEFAULT_KEY: request}, site, ResourceRequest())
         self._logs = folder / "slurm"
         self._jobs = DaskJobs(self._logs, scheduler_options(site))
         self._scheduler: Scheduler = Slurm()
@@ -131,15 +136,15 @@ class _Probe:
             UserError: if it could not run.
         """
         image = NodeImage(self._site)
-        environment = {"OMP_NUM_THREADS": "1", **image.check(self._say), GPUS_VARIABLE: "0"}
+        given = {GPUS_VARIABLE: str(self._resources.gpus)}
+        environment = {"OMP_NUM_THREADS": "1", **image.check(self._say), **given}
         binds = [Bind(Path(os.path.realpath(self._folder)), self._folder, is_writable=True)]
-        resources = stage_resources(NODES, {DEFAULT_KEY: REQUEST}, self._site, ResourceRequest())
-        arguments = cluster_arguments(self._site, resources, self._folder, self._logs, (), binds, environment)
+        arguments = cluster_arguments(self._site, self._resources, self._folder, self._logs, (), binds, environment)
         if not self._stop.is_set():
             self._job_id = self._jobs.submit({**arguments, "worker_command": PROBE_MODULE}) or self._find() or ""
             if not self._job_id:
                 raise SubmissionError("it took a job and did not say its number, and squeue does not list it")
-            self._say(f"job {self._job_id} on {self._site.name}: {resources.describe()}")
+            self._say(f"job {self._job_id} on {self._site.name}: {self._resources.describe()}")
 
     def _find(self) -> str | None:
         """Return the number of the job by its name, "" where there is none, None where Slurm does not say."""
@@ -170,7 +175,16 @@ class _Probe:
             *self._exchange(node),
             connection._replace(name=f"connection from {node}"),
             check_versions(findings.versions, versions())._replace(name=f"packages on {node}"),
+            *self._cards(findings),
         ]
+
+    def _cards(self, findings: Findings) -> Iterator[Check]:
+        """Tell which GPU the job was given, and keep it for the type that it asked for."""
+        if self._resources.gpus:
+            if findings.cards:
+                keep_card(self._site, self._resources.gpu_type or "", findings.cards[0])
+            yield check_cards(findings.cards)._replace(name=f"GPU on {findings.node}")
+            yield from check_torch(self._site, self._resources)
 
     def _wait(self, wait_s: float) -> Findings | Check | None:
         """Return what the job found, or why nothing comes; None if somebody asked to stop."""
@@ -249,6 +263,20 @@ class _Probe:
         shutil.rmtree(self._folder, ignore_errors=True)
         if self._folder.exists():
             self._say(f"{self._folder} cannot be removed: remove it")
+
+
+def check_torch(site: Site, resources: Resources) -> Iterator[Check]:
+    """Tell whether the torch of the nodes has code for the GPUs that a job would get."""
+    said: list[str] = []
+    try:
+        NodeImage(site).check_gpus([resources], said.append)
+    except UserError as error:
+        text, _, fix = str(error).rpartition(": ")
+        yield Check("torch", "wrong", text, fix)
+        return
+    yield from (Check("torch", "warning", sentence) for sentence in said)
+    if not said:
+        yield Check("torch", "good", f"has code for the site's GPUs ({resources.gpu_type or 'any'})")
 
 
 def _read(path: Path) -> str | None:

@@ -66,7 +66,8 @@ def test_it_holds_what_commands_read_and_nothing_of_the_tests(wheel: Path) -> No
         "kdgat", "flows", f"{wheel.name.split('-py3')[0]}.dist-info", f"{wheel.name.split('-py3')[0]}.data",
     }  # fmt: skip
     shared = {name.partition("/share/kdgat/")[2] for name in names if "/share/kdgat/" in name}
-    assert shared == {"prefect.yaml", "sites/example.yaml", "sites/local.yaml", "sites/osc-pitzer.yaml"}
+    sites = {f"sites/{name}.yaml" for name in ("example", "local", "osc-ascend", "osc-pitzer")}
+    assert shared == {"prefect.yaml", *sites}
     for name in ("kdgat/lap/presets/quick.yaml", "kdgat/py.typed"):
         assert name in names
 
@@ -94,7 +95,9 @@ def test_commands_work_outside_a_checkout(installed: Path) -> None:
     where = run(installed, "python", "-c", "import kdgat, flows; print(kdgat.__file__, flows.__file__)")
     assert where.stdout.count(str(installed.parent)) == 2
     sites = run(installed, "kdgat", "site", "list")
-    assert [line.split()[0] for line in sites.stdout.splitlines()] == ["site", "local", "osc-pitzer"], sites.stderr
+    assert [line.split()[0] for line in sites.stdout.splitlines()] == ["site", "local", "osc-ascend", "osc-pitzer"], (
+        sites.stderr
+    )
     plan = run(installed, "kdgat", "plan", "lap", "--preset", "quick")
     assert "mid_2048" in plan.stdout, plan.stderr
 

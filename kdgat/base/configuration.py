@@ -342,7 +342,12 @@ def numbers_of(data: Any, key: str) -> list[int]:
     >>> numbers_of({"fits": [{"training": {"num_ranks": 2}}, {"training": {"num_ranks": None}}]}, "num_ranks")
     [2]
     """
+    return [int(value) for value in values_of(data, key)]
+
+
+def values_of(data: Any, key: str) -> list[Any]:
+    """List the values of a key at any depth of plain data, but for null."""
     if isinstance(data, Mapping):
-        own = [int(data[key])] if data.get(key) is not None else []
-        return own + [value for item in data.values() for value in numbers_of(item, key)]
-    return [value for item in data for value in numbers_of(item, key)] if isinstance(data, list | tuple) else []
+        own = [data[key]] if data.get(key) is not None else []
+        return own + [value for item in data.values() for value in values_of(item, key)]
+    return [value for item in data for value in values_of(item, key)] if isinstance(data, list | tuple) else []

@@ -105,7 +105,7 @@ def takes_edge_features(layer: torch.nn.Module) -> bool:
 
 @cache
 def find_package(name: str) -> Capability:
-    """Return whether a package of RAPIDS can be imported here, and for cudf and cuml whether it computes."""
+    """Return whether a package of RAPIDS can be imported here, and for those with a trial whether it computes."""
     found = Capability(name, False, _version_of(name), NOT_INSTALLED)
     if not _is_installed(name):
         return found
@@ -135,7 +135,28 @@ def _try_cuml(module: ModuleType) -> None:
         raise ArithmeticError("the mean of 1 and 3 is not 2 on this device")
 
 
-_TRIALS: Final[dict[str, Callable[[ModuleType], None]]] = {CUDF: _try_cudf, CUML: _try_cuml}
+def _try_pylibcugraph(module: ModuleType) -> None:
+    """Count the triangles of four vertices that are all connected."""
+    import numpy as np
+
+    cupy = importlib.import_module("cupy")  # which RAPIDS brings along
+    ends = np.array([(one, other) for one in range(4) for other in range(4) if one != other], np.int32).T
+    sources, targets = map(cupy.asarray, ends)
+    handle = module.ResourceHandle()
+    graph = module.SGGraph(
+        handle, module.GraphProperties(is_symmetric=True, is_multigraph=False), sources, targets,
+        cupy.ones(len(sources), dtype=np.float32), store_transposed=False, renumber=True, do_expensive_check=False,
+    )  # fmt: skip
+    _, counts = module.triangle_count(handle, graph, None, False)
+    if cupy.asnumpy(counts).tolist() != [3, 3, 3, 3]:
+        raise ArithmeticError(f"four connected vertices are not in 3 triangles each on this device, but in {counts}")
+
+
+_TRIALS: Final[dict[str, Callable[[ModuleType], None]]] = {
+    CUDF: _try_cudf,
+    CUML: _try_cuml,
+    PYLIBCUGRAPH: _try_pylibcugraph,
+}
 
 
 def _is_installed(name: str) -> bool:

@@ -42,6 +42,9 @@ def doctor(
         float,
         typer.Option("--wait", metavar="MINUTES", min=0, help="How long the job of --site may be queued; 0: none."),
     ] = 10.0,
+    gpus: Annotated[
+        int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of that job; what it meets is kept for later runs.")
+    ] = 0,
     is_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
 ) -> None:
     """Check Python, packages, GPU, Slurm, Apptainer, Prefect and filesystem; exit status 1 if something is wrong.
@@ -50,7 +53,7 @@ def doctor(
     """
     checks: list[Check] = []
     try:
-        for check in examine(site, out, image, wait_minutes):
+        for check in examine(site, out, image, wait_minutes, gpus):
             checks.append(check)
     except KeyboardInterrupt:
         checks.append(Check("nodes", "missing", "not tried: stopped"))
@@ -64,7 +67,9 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(site: str, out: Path, image: Path | None = None, wait_minutes: float = 0.0) -> Iterator[Check]:
+def examine(
+    site: str, out: Path, image: Path | None = None, wait_minutes: float = 0.0, gpus: int = 0
+) -> Iterator[Check]:
     """Yield all checks, quick ones first; none of them changes anything but files of its own below `out`."""
     yield check_python()
     yield from check_packages()
@@ -75,7 +80,7 @@ def examine(site: str, out: Path, image: Path | None = None, wait_minutes: float
     yield check_server()
     yield from check_filesystem(out)
     if site != LOCAL:
-        yield from check_nodes(site, out, wait_minutes, any(check.state == "wrong" for check in of_site))
+        yield from check_nodes(site, out, wait_minutes, any(check.state == "wrong" for check in of_site), gpus)
 
 
 def check_python() -> Check:
@@ -234,8 +239,8 @@ def check_server() -> Check:
     return Check("Prefect server", "good", f"{url}, Prefect {theirs}")
 
 
-def check_nodes(site: str, out: Path, wait_minutes: float, is_unusable: bool) -> Iterator[Check]:
-    """Try a node of the site by a job, which may wait in the queue for so long."""
+def check_nodes(site: str, out: Path, wait_minutes: float, is_unusable: bool, gpus: int = 0) -> Iterator[Check]:
+    """Try a node of the site by a job, which may wait in the queue for so long, and asks for so many GPUs."""
     from kdgat.cli.options import require_job_library
     from kdgat.cluster import load_site
 
@@ -249,7 +254,7 @@ def check_nodes(site: str, out: Path, wait_minutes: float, is_unusable: bool) ->
     require_job_library()
     from flows.site_probe import try_nodes
 
-    yield from try_nodes(found, out, 60.0 * wait_minutes, lambda text: typer.echo(text, err=True))
+    yield from try_nodes(found, out, 60.0 * wait_minutes, lambda text: typer.echo(text, err=True), gpus)
 
 
 def _ask(*command: str) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
     from kdgat.cli.display import Place
     from kdgat.cli.option_groups import RunOptions
-    from kdgat.cluster import Site
-    from kdgat.run import OutputDirectory, RunEnd
+    from kdgat.cluster import ResourceRequest, Site
+    from kdgat.run import OutputDirectory, Run, RunEnd
 
 EXIT_FAILED: Final = 1
 
@@ -70,6 +70,17 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     return output
+
+
+def check_gpus(run: "Run", site: "Site", request: "ResourceRequest") -> None:
+    """Refuse GPUs that the torch of the nodes cannot use; what cannot be known from here is said.
+
+    Raises:
+        SiteError, ImageError: naming card, torch and fix.
+    """
+    from flows.node_image import check_gpus_of_run
+
+    check_gpus_of_run(run, site, request, lambda line: print(line, file=sys.stderr))
 
 
 def _watching(output: "OutputDirectory", site: "Site") -> str | None:

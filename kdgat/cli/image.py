@@ -1,16 +1,19 @@
 """`kdgat image`: make container images, look into them, and run things in them."""
 
 import os
+import subprocess
 import sys
 import tempfile
 import textwrap
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 app = typer.Typer(no_args_is_help=True)
+
+PARTS_OF_TEST: Final = ("card", "numbers", "rapids")  # of `kdgat gpu check`
 
 
 class VariantName(StrEnum):
@@ -18,9 +21,12 @@ class VariantName(StrEnum):
 
     CPU = "cpu"
     GPU = "gpu"
+    GPU_CUDA13 = "gpu-cuda13"
 
 
-VariantWord = Annotated[VariantName, typer.Argument(metavar="cpu|gpu", help="Which image.", show_default=False)]
+VariantWord = Annotated[
+    VariantName, typer.Argument(metavar="cpu|gpu|gpu-cuda13", help="Which image.", show_default=False)
+]
 Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="A .sif file.", show_default=False)]
 Nv = Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver visible.")]
 CheckoutFolder = Annotated[
@@ -40,7 +46,9 @@ def build(
         str | None,
         typer.Option(help="A .sif file (containers/make-base.sh makes one), or REPOSITORY@sha256:...", metavar="BASE"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="The image; by default kdgat-cpu.sif or kdgat.sif.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The image; by default kdgat-cpu.sif, kdgat.sif or kdgat-cuda13.sif.")
+    ] = None,
     work_folder: Annotated[
         Path | None, typer.Option(help="For the parts meanwhile; by default TMPDIR, else /var/tmp.")
     ] = None,
@@ -79,10 +87,19 @@ def _identity(image: Path) -> tuple[int, int] | None:
 
 @app.command("test")
 def run_image_test(image: Image, nv: Nv = False) -> None:
-    """Run the image's own test: every import, and every version against the lock inside."""
-    from kdgat.container.apptainer import run_test
+    """Run the image's own test: every import, and every version against the lock inside; with --nv, on the GPU as well.
 
-    raise typer.Exit(run_test(image, nv=nv))
+    There networks compute loss and gradient as on the processor, and cuDF, cuML and cuGraph a known result (minutes).
+    """
+    from kdgat.container.apptainer import command_environment, exec_command, run_test
+
+    status = run_test(image, nv=nv)
+    if nv and status == 0:
+        with tempfile.TemporaryDirectory(prefix="kdgat-image-test-", ignore_cleanup_errors=True) as folder:
+            command = ["python", "-m", "kdgat.gpu", "--parts", *PARTS_OF_TEST, "--out", folder]
+            command = exec_command(image, command, nv=True, binds=[folder])
+            status = subprocess.run(command, env=command_environment()).returncode
+    raise typer.Exit(status)
 
 
 @app.command()

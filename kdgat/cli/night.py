@@ -97,7 +97,7 @@ def night(
     from kdgat.can.family import FAMILY
     from kdgat.can.inputs import refuse_within_dataset
     from kdgat.can.nightly.new_recordings import require_recordings
-    from kdgat.cli.flow_run import check_place
+    from kdgat.cli.flow_run import check_gpus, check_place
 
     site, request = where.read()
     given: dict[str, Any] = {"dataset": dataset, "data_root": data_root or _installation().data_root}
@@ -115,9 +115,10 @@ def night(
     from kdgat.can.nightly.run import night_config  # torch: only who makes no mistake waits for it
 
     config = night_config(config)
-    FAMILY.plan(config)
+    planned = FAMILY.plan(config)
     directory = NightlyDirectory(out or _installation().outputs / "nightly" / dataset)
     output = check_place(directory.path, site)
+    check_gpus(planned, site, request)
     directory.require_free()
     parameters = {
         "config": config,

@@ -77,7 +77,7 @@ def sweep_command(family: "Family") -> Any:
         how: RunOptions,
         given: dict[str, Any],
     ) -> None:
-        from kdgat.cli.flow_run import check_place, detach_or_watch
+        from kdgat.cli.flow_run import check_gpus, check_place, detach_or_watch
         from kdgat.family import Space
 
         site, request = how.read()
@@ -94,6 +94,7 @@ def sweep_command(family: "Family") -> Any:
         if site.image is None:
             planned.trials[0].config.require_loggers()
         output = check_place(out, site)
+        check_gpus(family.plan(planned.trials[0].config), site, request)
         with site.creating_files(), output.lock():
             planned.write(output)
 

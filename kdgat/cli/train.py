@@ -30,13 +30,14 @@ def train_command(family: "Family") -> Any:
         how: RunOptions,
         given: dict[str, Any],
     ) -> None:
-        from kdgat.cli.flow_run import check_place, detach_or_watch
+        from kdgat.cli.flow_run import check_gpus, check_place, detach_or_watch
 
         site, request = how.read()
         config = configured.build(family, given)
         # Mistakes come to light before anything is started.
         output = check_place(out, site)
-        family.plan_into(config, out)
+        planned = family.plan_into(config, out)
+        check_gpus(planned, site, request)
         if site.image is None:  # else the packages are those of the image
             config.require_loggers()
 

@@ -29,6 +29,7 @@ from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage import Failed, FailureKind, Outcome, RunDirectory
 from kdgat.stage.errors import TAKEN_OVER, RunDirectoryMissingError
 from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.gpus import OF_THE_CARD
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
@@ -132,10 +133,13 @@ def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
 
 
 def _is_of_surroundings(outcome: Outcome | None) -> TypeGuard[Failed]:
-    """Tell whether another try in this job may end otherwise; a directory that somebody took over is theirs."""
-    return (
-        isinstance(outcome, Failed) and outcome.kind is FailureKind.ENVIRONMENT and TAKEN_OVER not in outcome.evidence
-    )
+    """Tell whether another try in this job may end otherwise; a directory that somebody took over is theirs.
+
+    Nor does the job get another card, or driver.
+    """
+    if not isinstance(outcome, Failed) or outcome.kind is not FailureKind.ENVIRONMENT:
+        return False
+    return not any(words in outcome.evidence for words in (TAKEN_OVER, *OF_THE_CARD))
 
 
 def _patiently(call: Callable[[], Answer], stop: StopRequest) -> Answer:

@@ -9,7 +9,7 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -21,6 +21,7 @@ from kdgat.cluster.attendance import ANSWER_S, read_connection
 from kdgat.cluster.filesystem import CLOCK_TOLERANCE_S, Check, ask_both_locks, ask_lock, check_folder, describe_offset
 from kdgat.cluster.job import node_name, parse_options
 from kdgat.stage import package_version
+from kdgat.stage.gpus import Card, list_cards, num_given_gpus
 
 PROBE_MODULE: Final = "kdgat.cluster.probe"
 LOGIN_LOCK: Final = "login.lock"
@@ -41,6 +42,7 @@ class Findings(BaseModel):
     locks: list[str]  # answers for the lock that is held where the job was submitted
     versions: dict[str, str | None]
     unreachable: str  # why whoever submitted the job is not reached; empty: it is
+    cards: list[Card] = []  # that the driver shows, of a job that asked for GPUs
 
 
 def main() -> None:
@@ -56,6 +58,7 @@ def main() -> None:
             locks=ask_both_locks(folder / LOGIN_LOCK),
             versions=versions(),
             unreachable=_try_to_reach(options.connection),
+            cards=list(list_cards()) if num_given_gpus() else [],
         )
         write_bytes_atomically(folder / FINDINGS, findings.model_dump_json().encode())
         if wait_until((folder / ANSWER).exists, SHOWN_S):
@@ -79,6 +82,16 @@ def check_versions(theirs: Mapping[str, str | None], ours: Mapping[str, str | No
         return Check("", "wrong", text, OTHER_KDGAT)
     fix = "stages run, not to the same bits" + ("; reports come by files alone" if "distributed" in different else "")
     return Check("", "warning", text, f"{fix}: install the same there, or name python or image in the site file")
+
+
+def check_cards(cards: Sequence[Card]) -> Check:
+    """Tell which GPU a job was given that asked for one."""
+    if not cards:
+        fix = "correct gpu_type, gpu_request, gpu_partition of the site, or ask the site's support: stages would fail"
+        return Check("", "wrong", "nvidia-smi shows none, though the job asked for one", fix)
+    first, number = cards[0], f"{len(cards)} x " if len(cards) > 1 else ""
+    major, minor = first.capability
+    return Check("", "good", f"{number}{first.name} ({major}.{minor}), driver {first.driver}")
 
 
 def check_clock_of_node(ahead_s: float, unsure_s: float) -> Check:

@@ -62,6 +62,8 @@ _HARMFUL_DIRECTIVES: Final = {
     "--test-only": "no job would be handed in",
     "--export": _ENVIRONMENT, "--export-file": _ENVIRONMENT,
 }  # fmt: skip
+# Variables that mean the same on each node and here.
+_OF_ALL_NODES: Final = re.compile(r"\$\{?(HOME|USER)\b\}?")
 _MODULE: Final = re.compile(r"[A-Za-z0-9][\w./+@:=-]*")
 
 logger = logging.getLogger(__name__)
@@ -387,8 +389,11 @@ def require_usable(site: Site) -> None:
                 f"site {site.name}: interface={site.interface!r} is no network interface of this machine: "
                 f"choose one of {', '.join(known)} by which its nodes reach it"
             )
-    if site.image is not None and "$" not in site.image and "://" not in site.image and not Path(site.image).is_file():
-        raise SiteError(f"site {site.name}: image={site.image!r} is not there: build it, or correct its path")
+    image = _OF_ALL_NODES.sub(lambda found: os.environ.get(found[1], found[0]), site.image or "")
+    if image and "$" not in image and "://" not in image and not Path(image).is_file():
+        raise SiteError(
+            f"site {site.name}: image={image!r} is not there: build it (kdgat image build gpu), or correct its path"
+        )
 
 
 def _options(directive: str) -> list[str]:

@@ -44,6 +44,7 @@ _THIS_PYTHON: Final = (
 )
 _NOTED_AGAIN: Final = "pip notes the version when it installs, and the source is newer: pip install --editable . again"
 NOTES_SUFFIX: Final = ".kdgat.json"
+_TORCH: Final = "torch"  # what the probe is asked for, and where the notes have it
 _STATE_FIELDS: Final = ("size", "mtime_ns", "inode")
 
 
@@ -85,9 +86,9 @@ def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
         ImageError: naming every difference with both sides, and the fix.
     """
     notes = image_notes(image)
-    inside = notes.contents.get(python)
-    if inside is None or not describe_here().keys() <= inside.keys():  # noted by a kdgat that asked for less
-        inside = describe_image(image, python)
+    inside = notes.contents.get(python, {})
+    if not describe_here().keys() <= inside.keys():  # noted by a kdgat that asked for less
+        inside = {**inside, **describe_image(image, python)}
         notes = notes.model_copy(update={"contents": {**notes.contents, python: inside}})
         keep_notes(image, notes)
     differences = find_differences(describe_here(), inside)
@@ -96,6 +97,20 @@ def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
         fixes = "; ".join(dict.fromkeys(difference.fix for difference in differences))
         raise ImageError(f"image {image} does not fit the kdgat that runs this command: {texts}. Fix: {fixes}")
     return notes
+
+
+def torch_of_image(image: Path | str, python: str = "python") -> dict[str, Any]:
+    """Return what the torch of an image is built for (`probe.describe_torch`); asked once for each state of its file.
+
+    Raises:
+        ImageError: as `check_agreement`.
+    """
+    notes = image_notes(image)
+    inside = notes.contents.get(python, {})
+    if _TORCH not in inside:  # no kdgat asked yet, or an older one
+        inside = {**inside, _TORCH: describe_image(image, python, _TORCH)}
+        keep_notes(image, notes.model_copy(update={"contents": {**notes.contents, python: inside}}))
+    return dict(inside[_TORCH])
 
 
 def check_named_image(
@@ -136,15 +151,15 @@ def describe_here() -> dict[str, str | None]:
     return dict(_describe_once())
 
 
-def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
-    """Ask the Python of an image what it has.
+def describe_image(image: Path | str, python: str = "python", *words: str) -> dict[str, Any]:
+    """Ask the Python of an image what it has; `words` as of `probe`.
 
     Raises:
         ImageError: if Apptainer is missing, or the image does not run.
     """
     source = Path(probe.__file__).read_text(encoding="utf-8")
     alone = ["--no-mount", "home,cwd", "--pwd", "/"]
-    arguments = [str(find_apptainer()), "exec", *alone, str(image), python, "-I", "-c", source]
+    arguments = [str(find_apptainer()), "exec", *alone, str(image), python, "-I", "-c", source, *words]
     try:
         environment = without_personal_settings(command_environment())
         done = subprocess.run(

@@ -63,14 +63,17 @@ def resolve_lock(
         ImageError: with the resolver's own words.
     """
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-", ignore_cleanup_errors=True) as folder:
-        wanted, constraints, output = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "output.lock"))
+        names = ("wanted.in", "constraints.txt", "overrides.txt", "output.lock")
+        wanted, constraints, overrides, output = (Path(folder, name) for name in names)
         wanted.write_text("\n".join(list_requirements(checkout.project, variant)) + "\n")
         constrained = list_constraints(checkout.constraints_path.read_text(), variant)
         constrained += [f"{name}=={version}" for name, version in pins.items()]
         constraints.write_text("\n".join(constrained) + "\n")
+        overrides.write_text("\n".join(variant.overrides) + "\n")
         _uv(
-            ["pip", "compile", str(wanted), "--constraint", str(constraints), "--output-file", str(output),
-             "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"],
+            ["pip", "compile", str(wanted), "--constraint", str(constraints), "--overrides", str(overrides),
+             "--output-file", str(output), "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url",
+             "--no-emit-find-links"],
             variant, sources, f"image {variant.name}: no set of packages fits",
         )  # fmt: skip
         return _HEADER.format(name=variant.name, minor=PYTHON_MINOR) + output.read_text()
@@ -97,7 +100,10 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
         raise ImageError(f"{path} is missing: kdgat image lock {variant.name}")
     locked = path.read_text()
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-", ignore_cleanup_errors=True) as folder:
+        overrides = Path(folder, "overrides.txt")
+        overrides.write_text("\n".join(lines_of_overrides(variant, locked)) + "\n")
         arguments = ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder]
+        arguments += ["--overrides", str(overrides)]
         _uv(arguments, variant, sources, f"{path.name} cannot be installed as it is")
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
     if differences:
@@ -106,6 +112,16 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
             f"kdgat image lock {variant.name}"
         )
     return len(read_pins(locked))
+
+
+def lines_of_overrides(variant: Variant, locked: str) -> list[str]:
+    """Return the variant's overrides as the lock has them: with hashes alone the resolver takes nothing else."""
+    pins, hashes = read_pins(locked), read_hashes(locked)
+    return [
+        " ".join([f"{name}=={pins[name]}", *(f"--hash={value}" for value in sorted(hashes[name]))])
+        for name in map(requirement_name, variant.overrides)
+        if name in pins
+    ]
 
 
 def compare_locks(locked: str, resolved: str) -> list[str]:

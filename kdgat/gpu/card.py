@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from kdgat.can.models.attention_triton import is_usable
-from kdgat.training.device import check_accelerator, has_kernels
+from kdgat.stage.gpus import has_kernels
+from kdgat.training.device import check_accelerator
 
 if TYPE_CHECKING:
     from kdgat.gpu.check import Rows

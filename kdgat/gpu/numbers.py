@@ -14,6 +14,10 @@ from kdgat.training.random_state import repeatable, seed_everything
 if TYPE_CHECKING:
     from kdgat.gpu.check import Rows
 
+# Above this part of its size a difference in single precision is no rounding; assignment magnifies it by 44 sweeps.
+LIMIT: Final = 1e-4
+LIMIT_OF_LAP: Final = 1e-2
+PLAIN: Final = "32-true"
 # How products are computed, and the precision of the rest.
 WAYS: Final = {"32-true": "highest", "TF32": "high", "bf16-mixed": "highest", "16-mixed": "highest"}
 
@@ -33,14 +37,19 @@ class DrawnOnHost(TorchFunctionMode):
 
 
 def compare(device: str, rows: Rows) -> None:
-    """Add for each network and precision how far loss and gradient are from those of the processor."""
+    """Add for each network and precision how far loss and gradient are from those of the processor.
+
+    Raises:
+        RuntimeError: naming the networks that do not compute in single precision, or not the same.
+    """
+    wrong: list[str] = []
     for name in NETWORKS:
         expected = make_stepper(name, "cpu", dropout=0.0)
         loss = _backward(expected)
         gradient = expected.gradient()
         row: dict[str, object] = {"network": name, "loss": loss}
         for way, products in WAYS.items():
-            precision = way if way.endswith("mixed") else "32-true"
+            precision = way if way.endswith("mixed") else PLAIN
             with matrix_products(products):
                 found = make_stepper(name, device, dropout=0.0, precision=precision)
                 try:
@@ -50,6 +59,12 @@ def compare(device: str, rows: Rows) -> None:
                     row[f"loss, {way}"] = _first_line(error)
         row["deterministic"] = _refused(name, device) or "no operator is refused"
         rows.add(**row)
+        limit = LIMIT_OF_LAP if name.startswith("LAP") else LIMIT
+        differences = [row.get(f"{what}, {PLAIN}") for what in ("loss", "gradient")]
+        if not all(isinstance(one, float) and one <= limit for one in differences):  # NaN is no number, text an error
+            wrong.append(f"{name} ({', '.join(map(str, differences))})")
+    if wrong:
+        raise RuntimeError(f"loss and gradient in single precision are not the processor's: {'; '.join(wrong)}")
 
 
 def _backward(stepper: Stepper) -> float:

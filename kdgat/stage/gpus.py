@@ -7,10 +7,10 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kdgat.stage.provenance import GPUS_VARIABLE, package_version
 from kdgat.stage.work import Work
@@ -22,6 +22,19 @@ DRIVER_FOLDER: Final = Path("/proc/driver/nvidia/gpus")
 ASK_TIMEOUT_S: Final = 20
 SAMPLE_INTERVAL_S: Final = 5
 END_S: Final = 5.0
+# What a stage's error says where every card of the same kind would say it.
+NO_KERNELS: Final = "has no kernels for"
+OLD_DRIVER: Final = "driver on your system is too old"  # torch's own words
+OF_THE_CARD: Final = (NO_KERNELS, OLD_DRIVER)
+_ARCHITECTURE: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
+
+
+class Card(NamedTuple):
+    """A GPU as its driver describes it."""
+
+    name: str
+    capability: tuple[int, int]
+    driver: str
 
 
 def num_given_gpus(environment: Mapping[str, str] = os.environ) -> int:
@@ -67,6 +80,58 @@ def gpus_of(listing: str) -> tuple[str, ...]:
             found.pop()
         found.append(name)
     return tuple(found)
+
+
+def list_cards() -> tuple[Card, ...]:
+    """Ask the driver's tool for the GPUs that this process sees; none where it is missing or does not answer."""
+    command = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+    try:
+        listed = subprocess.run(command, capture_output=True, errors="replace", timeout=ASK_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return cards_of(listed.stdout)
+
+
+def cards_of(listing: str) -> tuple[Card, ...]:
+    """Read the lines of `list_cards`; those that say something else (no device, an error) are no cards.
+
+    >>> cards_of("Tesla V100-SXM2-32GB, 7.0, 535.183.01")
+    (Card(name='Tesla V100-SXM2-32GB', capability=(7, 0), driver='535.183.01'),)
+    """
+    found = re.findall(r"^(.+), (\d+)\.(\d+), (\d[\d.]*)\s*$", listing, re.MULTILINE)
+    return tuple(Card(name, (int(major), int(minor)), driver) for name, major, minor, driver in found)
+
+
+def has_kernels(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
+    """Return whether a build for these architectures runs on a device of this compute capability.
+
+    Binaries (sm_80) run on devices of the same major number and at least the same minor one, PTX (compute_80) on all
+    newer ones; what ends in `a` on that very one alone.
+
+    >>> has_kernels((8, 6), ["sm_80", "sm_90"]), has_kernels((7, 0), ["sm_75", "sm_90", "compute_120"])
+    (True, False)
+    """
+    for text in architectures:
+        if (found := _ARCHITECTURE.fullmatch(text)) is None:
+            continue
+        built_for = (int(found[2]), int(found[3]))
+        if capability == built_for:
+            return True
+        is_newer = capability > built_for and (found[1] == "compute" or capability[0] == built_for[0])
+        if is_newer and found[4] != "a":
+            return True
+    return False
+
+
+def range_of(architectures: Iterable[str]) -> str:
+    """Describe what a build has code for, in short.
+
+    >>> range_of(["sm_75", "sm_90a", "compute_120"]), range_of(["sm_90"])
+    ('7.5 to 12.0', '9.0')
+    """
+    known = sorted({(int(one[2]), int(one[3])) for one in map(_ARCHITECTURE.fullmatch, architectures) if one})
+    ends = dict.fromkeys(f"{major}.{minor}" for major, minor in (known[:1] + known[-1:]))
+    return " to ".join(ends) or "no GPU"
 
 
 @contextmanager

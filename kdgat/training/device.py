@@ -1,8 +1,6 @@
 """What differs between machines: device, precision, and the optimizer kernels that go with them."""
 
 import gc
-import re
-from collections.abc import Iterable
 from typing import Final
 
 import torch
@@ -12,11 +10,10 @@ from torch import nn
 
 from kdgat.base import ConfigurationError
 from kdgat.stage import EnvironmentFaultError
-from kdgat.stage.gpus import num_given_gpus
+from kdgat.stage.gpus import NO_KERNELS, has_kernels, num_given_gpus
 from kdgat.training.config import TrainingConfig
 
 BFLOAT16_CAPABILITY: Final = (8, 0)  # Ampere; before it bfloat16 is emulated, slower than single precision
-_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
 def make_fabric(config: TrainingConfig) -> Fabric:
@@ -72,7 +69,7 @@ def check_accelerator(accelerator: str) -> None:
         if torch.version.hip is None and not has_kernels(capability, architectures):
             fault = EnvironmentFaultError if num_given_gpus() else ConfigurationError  # a job may get another GPU
             raise fault(
-                f"torch {torch.__version__} has no kernels for {name} (capability {capability[0]}.{capability[1]}; it "
+                f"torch {torch.__version__} {NO_KERNELS} {name} (capability {capability[0]}.{capability[1]}; it "
                 f"has {', '.join(architectures)}): use another kind of GPU, another build of torch, or "
                 "training.accelerator=cpu"
             )
@@ -90,27 +87,6 @@ def check_accelerator(accelerator: str) -> None:
     if num_given_gpus():
         raise EnvironmentFaultError(f"{given} and torch sees none: {reason}")
     raise ConfigurationError(f"{given} and torch sees none: {reason}; ask for a GPU, or set training.accelerator=auto")
-
-
-def has_kernels(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
-    """Return whether a build for these architectures runs on a device of this compute capability.
-
-    Binaries (sm_80) run on devices of the same major number and at least the same minor one, PTX (compute_80) on all
-    newer ones; what ends in `a` on that very one alone.
-
-    >>> has_kernels((8, 6), ["sm_80", "sm_90"]), has_kernels((7, 0), ["sm_75", "sm_90", "compute_120"])
-    (True, False)
-    """
-    for text in architectures:
-        if (found := _ARCHITECTURE.fullmatch(text)) is None:
-            continue
-        built_for = (int(found[2]), int(found[3]))
-        if capability == built_for:
-            return True
-        is_newer = capability > built_for and (found[1] == "compute" or capability[0] == built_for[0])
-        if is_newer and found[4] != "a":
-            return True
-    return False
 
 
 def _why_no_gpu() -> str:

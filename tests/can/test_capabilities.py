@@ -8,7 +8,16 @@ import pytest
 import torch
 
 from kdgat.can import capabilities
-from kdgat.can.capabilities import CUDA, CUDF, CUML, Capability, find_capabilities, find_cuda, find_package
+from kdgat.can.capabilities import (
+    CUDA,
+    CUDF,
+    CUML,
+    PYLIBCUGRAPH,
+    Capability,
+    find_capabilities,
+    find_cuda,
+    find_package,
+)
 
 REPOSITORY = Path(__file__).parents[2]
 DEVICE = Capability(CUDA, True, "13.0", "a device")
@@ -25,7 +34,7 @@ def asked_anew() -> Iterator[None]:
     for probe in asked:
         probe.cache_clear()
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in (CUDF, CUML):
+        if name.partition(".")[0] in (CUDF, CUML, PYLIBCUGRAPH, "cupy"):
             del sys.modules[name]
 
 
@@ -87,6 +96,26 @@ def test_the_library_with_the_interface_of_cuml_passes_its_trial(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(capabilities, "find_cuda", lambda: DEVICE)
     assert find_package(CUML) == Capability(CUML, True, None, "computes")
+
+
+@pytest.mark.parametrize(("counts", "detail"), [("3, 3, 3, 3", "computes"), ("3, 3, 3, 0", "installed, but fails")])
+def test_the_library_of_graphs_has_to_count_the_triangles_of_four_connected_vertices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counts: str, detail: str
+) -> None:
+    """Names and arguments are those of the sources of pylibcugraph 26.10."""
+    code = f"""
+ResourceHandle = object
+def GraphProperties(is_symmetric, is_multigraph): return is_symmetric and not is_multigraph
+def SGGraph(handle, graph_properties, src, dst, weight_array, store_transposed, renumber, do_expensive_check):
+    assert graph_properties and len(src) == len(dst) == len(weight_array) == 12
+def triangle_count(resource_handle, graph, start_list, do_expensive_check): return [0, 1, 2, 3], [{counts}]
+"""
+    install(tmp_path, monkeypatch, PYLIBCUGRAPH, code)
+    install(tmp_path, monkeypatch, "cupy", "from numpy import *\nasnumpy = array")
+    monkeypatch.setattr(capabilities, "find_cuda", lambda: DEVICE)
+    found = find_package(PYLIBCUGRAPH)
+    assert found.usable == (detail == "computes")
+    assert found.detail.startswith(detail)
 
 
 def test_kernels_that_are_not_installed_are_named() -> None:

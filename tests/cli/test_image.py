@@ -52,7 +52,8 @@ def test_a_mistake_is_one_line_with_the_fix(
 def test_an_unknown_image_is_wrong_usage(kdgat: Kdgat) -> None:
     status, _, error = kdgat("build", "tpu")
     assert status == 2
-    assert "'tpu' is not one of 'cpu', 'gpu'" in error
+    assert "'tpu' is not one of" in error
+    assert "gpu-cuda13" in error
 
 
 def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny: Path, tmp_path: Path) -> None:
@@ -111,3 +112,22 @@ def test_an_interrupted_build_says_which_image_is_there(
 def test_the_images_own_test_is_run_and_its_status_is_the_status(kdgat: Kdgat, tiny: Path) -> None:
     status, printed, _ = kdgat("test", str(tiny))
     assert (status, printed) == (0, "made\n")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(("status", "calls"), [(0, 2), (1, 1)])
+def test_on_a_gpu_the_test_computes_as_well_unless_it_has_failed_before(
+    status: int, calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kdgat: Kdgat
+) -> None:
+    image, program, called = tmp_path / "a.sif", tmp_path / "apptainer", tmp_path / "called"
+    image.write_bytes(b"\0" * 32 + b"SIF_MAGIC\0")
+    program.write_text(f'#!/bin/sh\necho "$@" >>{called}\n[ $1 = exec ] || exit {status}\nexit 3\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("KDGAT_APPTAINER", str(program))
+    assert kdgat("test", "--nv", str(image))[0] == (status or 3)
+    lines = called.read_text().splitlines()
+    assert lines[0] == f"test --nv {image}"
+    assert len(lines) == calls
+    if calls == 2:
+        assert lines[1].startswith("exec --nv --bind ")
+        assert f"{image} python -m kdgat.gpu --parts card numbers rapids --out " in lines[1]

@@ -14,7 +14,7 @@ def test_sites_are_listed_from_any_folder(tmp_path: Path) -> None:
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert "slurm" in lines["osc-pitzer"]
     assert "memory 363G" in lines["osc-pitzer"]
-    assert set(lines) == {"site", "local", "osc-pitzer"}
+    assert set(lines) == {"site", "local", "osc-ascend", "osc-pitzer"}
     every = {line.split()[0] for line in kdgat("site", "list", "--all", folder=tmp_path, status=0).stdout.splitlines()}
     assert every - set(lines) == {"example", "slurm-test", "slurm-test-image"}
 

@@ -64,6 +64,10 @@ REFUSED = ended(EndKind.REFUSED, message="invalid partition specified: nosuch")
 PENDING = ended(EndKind.STILL_PENDING, message="job 7 has been PENDING Priority for 3600 s")
 OUT_OF_MEMORY = ended(EndKind.HOST_OOM)
 ENVIRONMENT = failed(FailureKind.ENVIRONMENT, message="ENVIRONMENT: [Errno 116] Stale file handle: 'x'")
+NO_KERNELS_TEXT = "torch 2.13.0 has no kernels for Tesla V100-SXM2-16GB (capability 7.0; it has sm_75, sm_80)"
+OLD_DRIVER_TEXT = (
+    "the job was given a GPU and torch sees none: The NVIDIA driver on your system is too old (found version 12020)."
+)
 CRASHED = ended(EndKind.PROCESS_KILLED, signal=signal.SIGSEGV)
 KILLED = ended(EndKind.PROCESS_KILLED, signal=signal.SIGKILL)
 CANNOT_START = ended(EndKind.CANNOT_START, node="", message="job 7 would wait for ever: PENDING MaxMemPerLimit")
@@ -207,6 +211,29 @@ CASES = [
         "a quota is exceeded, on whatever node",
         failed(FailureKind.ENVIRONMENT, message="ENVIRONMENT: [Errno 122] Disk quota exceeded: 'x'"),
         Retry("in 5 s", ASKED, delay_s=5.0),
+    ),
+    Case(
+        "torch has no kernels for the card, and every node has such cards",
+        failed(FailureKind.ENVIRONMENT, message=f"ENVIRONMENT: {NO_KERNELS_TEXT}"),
+        Stop("every v100 of the site is alike: use the image for CUDA 12 (kdgat image build gpu) ... no kernels for"),
+    ),
+    Case(
+        "the driver is too old, and every node has such cards",
+        failed(FailureKind.ENVIRONMENT, message=f"ENVIRONMENT: {OLD_DRIVER_TEXT}"),
+        Stop("every v100 of the site is alike ... or another gpu_type; ... driver on your system is too old"),
+        before=(LOST,),
+    ),
+    Case(
+        "the driver is too old on one of the nodes: the stage trained on another",
+        failed(FailureKind.ENVIRONMENT, message=f"ENVIRONMENT: {OLD_DRIVER_TEXT}"),
+        Retry("in 5 s, without node n1", ASKED, N1, delay_s=5.0),
+        before=(PAUSED,),
+    ),
+    Case(
+        "torch has no kernels for the card, and another node may have another card",
+        failed(FailureKind.ENVIRONMENT, message=f"ENVIRONMENT: {NO_KERNELS_TEXT}"),
+        Retry("in 5 s, without node n1", asked(gpu_type=None), N1, delay_s=5.0),
+        resources=asked(gpu_type=None),
     ),
     Case(
         "the run directory is locked from a node that is dead",

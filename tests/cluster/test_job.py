@@ -244,6 +244,23 @@ def test_the_same_job_tries_again_what_node_or_filesystem_refuse_and_longer_wher
     assert len((directory.path / "tries").read_text()) == tries
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        "torch 2.13.0 has no kernels for Tesla V100-SXM2-32GB (capability 7.0)",
+        "torch sees none: The NVIDIA driver on your system is too old (found version 12020)",
+    ],
+)
+def test_the_same_job_has_the_same_card_and_tries_nothing_again_that_it_cannot_do(
+    directory: RunDirectory, stage_does: Callable[[str], None], said: str
+) -> None:
+    code = FAULTY.replace("WRITES", "0").replace("ENDS", "0")
+    stage_does(code.replace("raise SystemExit", f"print('error: {said}', file=sys.stderr); raise SystemExit"))
+    report = attempt(directory)
+    assert report.status == EXIT_ENVIRONMENT
+    assert len((directory.path / "tries").read_text()) == 1
+
+
 def test_a_job_that_is_asked_to_leave_tries_nothing_again(
     directory: RunDirectory, stage_does: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,12 +17,14 @@ from kdgat.cluster.probe import (
     LOGIN_LOCK,
     NODE_LOCK,
     Findings,
+    check_cards,
     check_clock_of_node,
     check_delay,
     check_versions,
     main,
     versions,
 )
+from kdgat.stage.gpus import cards_of
 from tests.support.waiting import wait_until
 
 OURS = {"Python": "3.12.1", "kdgat": "0.2", "torch": "2.13.0", "distributed": "2026.8.0"}
@@ -94,3 +96,10 @@ def test_a_clock_that_is_off_says_when_stages_would_save() -> None:
 def test_files_that_show_after_half_the_time_of_silence_name_the_key_of_the_site() -> None:
     assert check_delay(3.0, 60.0).state == "good"
     assert "silence_timeout_s (now 60)" in check_delay(40.0, 60.0).fix
+
+
+def test_a_card_is_told_with_its_driver_and_a_job_that_was_given_none_is_wrong() -> None:
+    cards = cards_of("Tesla V100-SXM2-32GB, 7.0, 535.183.01\nTesla V100-SXM2-32GB, 7.0, 535.183.01\n")
+    assert check_cards(cards[:1])[1:3] == ("good", "Tesla V100-SXM2-32GB (7.0), driver 535.183.01")
+    assert check_cards(cards).found.startswith("2 x Tesla")
+    assert check_cards(()).state == "wrong"

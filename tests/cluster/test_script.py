@@ -52,6 +52,17 @@ WITH_IMAGE = Site(
     interface="ib0",
 )
 
+WITHOUT_IMAGE = Site(
+    name="without-image",
+    scheduler="slurm",
+    account="PAS0000",
+    node_local="$TMPDIR",
+    staging="node_local",
+    modules=("gcc/12.3.0",),
+    prologue=("export PYTHONNOUSERSITE=1", 'export MPLCONFIGDIR="$TMPDIR"'),
+    interface="ib0",
+)
+
 SHORT = Site(
     name="short",
     scheduler="slurm",
@@ -88,6 +99,7 @@ def compare(text: str, path: Path) -> None:
     ("golden", "site", "resources", "more"),
     [
         ("job_script_pitzer.txt", "osc-pitzer", LARGE, {}),
+        ("job_script_modules.txt", WITHOUT_IMAGE, LARGE, {}),
         ("job_script_slurm_test.txt", "slurm-test", SMALL, {"excluded_nodes": ["n3", "n1"]}),
         ("job_script_image_gpu.txt", WITH_IMAGE, LARGE, {"binds": BINDS}),
         ("job_script_image_cpu.txt", WITH_IMAGE, SMALL, {}),

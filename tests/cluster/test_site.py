@@ -25,7 +25,7 @@ from kdgat.cluster.slurm import Slurm
 from tests.support.commands import write_commands
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
-SHIPPED = ("local", "example", "osc-pitzer", "slurm-test", "slurm-test-image")
+SHIPPED = ("local", "example", "osc-ascend", "osc-pitzer", "slurm-test", "slurm-test-image")
 
 
 @pytest.fixture(autouse=True)
@@ -58,12 +58,13 @@ def test_the_shell_lines_of_shipped_sites_are_correct_shell(name: str) -> None:
         assert done.returncode == 0, done.stderr
 
 
-def test_the_epilogue_of_pitzer_runs_where_there_is_no_gpu(tmp_path: Path) -> None:
-    script = "\n".join(("set -eu", *load_site("osc-pitzer").epilogue))
+@pytest.mark.parametrize("cluster", ["pitzer", "ascend"])
+def test_the_epilogue_of_osc_runs_where_there_is_no_gpu(cluster: str, tmp_path: Path) -> None:
+    script = "\n".join(("set -eu", *load_site(f"osc-{cluster}").epilogue))
     environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "17"}
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)
     assert done.returncode == 0, done.stderr
-    assert "get_gpu_usage -M pitzer 17" in done.stdout
+    assert f"get_gpu_usage -M {cluster} 17" in done.stdout
 
 
 def test_the_example_explains_every_key_in_one_line() -> None:
@@ -80,10 +81,24 @@ def test_the_example_explains_every_key_in_one_line() -> None:
 
 def test_pitzer_asks_for_what_its_users_asked_for() -> None:
     site = load_site("osc-pitzer")
-    assert (site.gpu_type, site.gpu_request, site.modules) == ("v100", "gres", ("cuda/12.4.1",))
+    assert (site.gpu_type, site.gpu_request, site.image) == ("v100", "gres", "$HOME/kdgat.sif")
     assert (site.defaults.memory, site.defaults.cores) == ("85G", 8)
     assert site.account is None, "everybody has another one"
     assert site.node_local == "$TMPDIR"
+
+
+def test_an_image_in_the_home_folder_that_is_not_there_is_refused_before_jobs_look_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr("shutil.which", lambda program: f"/usr/bin/{program}")
+    monkeypatch.setattr("kdgat.cluster.site.missing_configuration", lambda: "")
+    site = Site(name="osc-pitzer", scheduler="slurm", image="${HOME}/kdgat.sif")
+    with pytest.raises(SiteError, match=rf"image='{tmp_path}/kdgat.sif' is not there: build it \(kdgat"):
+        require_usable(site)
+    (tmp_path / "kdgat.sif").touch()
+    require_usable(site)
+    require_usable(site.model_copy(update={"image": "$HOMELAND/kdgat.sif"}))  # which nodes may know
 
 
 def test_an_account_is_charged_above_what_the_site_says_and_nothing_is_charged_here(
@@ -153,7 +168,7 @@ def test_an_unknown_site_names_the_nearest_one_and_the_folders_searched() -> Non
 
 
 def test_a_site_unlike_any_other_names_them_all() -> None:
-    with pytest.raises(SiteError, match="known sites: local, osc-pitzer "):
+    with pytest.raises(SiteError, match="known sites: local, osc-ascend, osc-pitzer "):
         load_site("zzzzzz")
 
 

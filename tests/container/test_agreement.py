@@ -18,6 +18,7 @@ from kdgat.container.agreement import (
     find_image,
     image_notes,
     keep_notes,
+    torch_of_image,
 )
 
 HERE = {
@@ -130,6 +131,20 @@ def test_an_image_is_asked_without_what_a_person_has_set_for_other_containers(
     for name in names:
         monkeypatch.setenv(name, "/x")
     assert describe_image("a.sif") == {"binds": "", "path": "", "python": "", "cache": "/x"}
+
+
+def test_what_torch_in_an_image_is_built_for_is_asked_once_and_kept_beside_what_an_older_kdgat_knew(
+    image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program, calls = tmp_path / "apptainer", tmp_path / "calls"
+    program.write_text(f"""#!/bin/sh\nfor last; do :; done; echo $last >>{calls}; echo '{{"cuda": "12.8"}}'\n""")
+    program.chmod(0o755)
+    monkeypatch.setenv("KDGAT_APPTAINER", str(program))
+    remember(image)
+    assert torch_of_image(image) == torch_of_image(image) == {"cuda": "12.8"}
+    assert calls.read_text() == "torch\n"
+    assert image_notes(image).contents["python"] == {**describe_here(), "torch": {"cuda": "12.8"}}
+    check_agreement(image)  # asks nothing
 
 
 def test_an_image_that_only_a_node_can_find_is_not_checked_and_that_is_said(

@@ -1,4 +1,4 @@
-"""The two definitions differ where they say so, and agree with what the code builds and starts."""
+"""The definitions differ where they say so, and agree with what the code builds and starts."""
 
 import re
 
@@ -10,7 +10,7 @@ from kdgat.container.checkout import find_checkout
 from kdgat.container.layout import CACHES, GPU_CACHES, PREFIX
 from kdgat.container.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, WHEELS, Variant, find_variant
 
-both = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
+each = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 
 
 def text_of(variant: Variant) -> str:
@@ -26,14 +26,15 @@ def arguments_of(text: str) -> dict[str, set[str]]:
     return found
 
 
-def test_the_images_differ_in_three_arguments_and_nowhere_else() -> None:
-    cpu, gpu = (text_of(variant).splitlines() for variant in VARIANTS.values())
+@pytest.mark.parametrize("name", [name for name in VARIANTS if name != "cpu"])
+def test_the_images_differ_in_three_arguments_and_nowhere_else(name: str) -> None:
+    cpu, gpu = (text_of(VARIANTS[one]).splitlines() for one in ("cpu", name))
     different = [(left, right) for left, right in zip(cpu, gpu, strict=True) if left != right]
     named = [left.strip().partition("=")[0] for left, _ in different if not left.startswith("#")]
     assert named == ["VARIANT", "TITLE", "NEED_DRIVER"]
 
 
-@both
+@each
 def test_a_build_gives_every_argument_but_those_in_which_the_images_differ(variant: Variant) -> None:
     declared = arguments_of(text_of(variant))
     given = build_arguments(find_checkout(), variant, Base("docker", "a", "b", "c"), "unknown")
@@ -42,14 +43,19 @@ def test_a_build_gives_every_argument_but_those_in_which_the_images_differ(varia
     assert declared["VARIANT"] == {variant.name}
 
 
-@both
+@each
+def test_an_image_is_labelled_with_what_its_torch_says_of_gpus(variant: Variant) -> None:
+    assert 'python -I -m kdgat.container.probe labels >>"$APPTAINER_LABELS"' in text_of(variant)
+
+
+@each
 def test_the_default_base_cannot_change(variant: Variant) -> None:
     reference = default_base(find_checkout().definition_path(variant))
     assert re.fullmatch(r"[a-z]+@sha256:[0-9a-f]{64}", reference)
     assert choose_base(reference).reference == reference
 
 
-@both
+@each
 def test_an_image_has_the_caches_that_jobs_move_and_the_places_that_the_code_knows(variant: Variant) -> None:
     text = text_of(variant)
     caches = dict(re.findall(r'^    export (\w+)="\$kdgat_caches/(\w+)"', text, flags=re.MULTILINE))
@@ -61,5 +67,5 @@ def test_an_image_has_the_caches_that_jobs_move_and_the_places_that_the_code_kno
 
 
 def test_an_unknown_image_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ImageError, match="image 'tpu' is unknown: choose one of cpu, gpu"):
+    with pytest.raises(ImageError, match="image 'tpu' is unknown: choose one of cpu, gpu, gpu-cuda13"):
         find_variant("tpu")

@@ -12,6 +12,7 @@ from kdgat.container.lock import (
     check_lock,
     compare_locks,
     explain_resolver,
+    lines_of_overrides,
     list_constraints,
     list_requirements,
     requirement_name,
@@ -19,17 +20,17 @@ from kdgat.container.lock import (
 from kdgat.container.variants import VARIANTS, Variant
 from kdgat.container.wheels import PackageSources, read_pip_sources
 
-both = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
+each = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 ONE = "a==1 \\\n    --hash=sha256:" + "0" * 64 + "\nb==2 \\\n    --hash=sha256:" + "1" * 64 + "\n"
 
 
-@both
+@each
 @pytest.mark.image
 def test_the_resolver_confirms_the_lock(variant: Variant) -> None:
     assert check_lock(find_checkout(), variant, read_pip_sources()) > 100
 
 
-@both
+@each
 def test_every_package_of_a_lock_has_hashes_and_no_place_is_named(variant: Variant) -> None:
     text = find_checkout().lock_path(variant).read_text()
     assert set(read_hashes(text)) == set(read_pins(text))
@@ -45,9 +46,23 @@ def test_both_sides_of_a_connection_have_the_same_versions() -> None:
         for name in ("dask", "distributed", "cloudpickle", "prefect", "lightning", "torch-geometric"):
             assert pins[name] == tested[name], (variant.name, name)
     assert read_pins(checkout.lock_path(VARIANTS["cpu"]).read_text())["torch"] == f"{tested['torch']}+cpu"
-    gpu = read_pins(checkout.lock_path(VARIANTS["gpu"]).read_text())
-    assert gpu["torch"] == tested["torch"]
-    assert {"cudf-cu13", "cuml-cu13", "pylibcugraph-cu13", "cugraph-pyg-cu13"} <= set(gpu)
+    assert read_pins(checkout.lock_path(VARIANTS["gpu-cuda13"]).read_text())["torch"] == tested["torch"]
+
+
+@pytest.mark.parametrize(("name", "major"), [("gpu", 12), ("gpu-cuda13", 13)])
+def test_an_image_for_gpus_has_torch_and_rapids_for_one_major_version_of_cuda(name: str, major: int) -> None:
+    pins = read_pins(find_checkout().lock_path(VARIANTS[name]).read_text())
+    assert {f"{one}-cu{major}" for one in ("cudf", "cuml", "pylibcugraph", "cugraph-pyg", "nvidia-nccl")} <= set(pins)
+    assert not [one for one in pins if one.endswith(f"-cu{25 - major}")]
+    assert pins["cuda-toolkit"].startswith(f"{major}."), "torch says by it which CUDA it is built for"
+
+
+def test_an_override_is_taken_from_the_lock_with_its_hashes_where_only_these_are_allowed() -> None:
+    locked = find_checkout().lock_path(VARIANTS["gpu"]).read_text()
+    (line,) = lines_of_overrides(VARIANTS["gpu"], locked)
+    assert line.startswith("nvidia-nvjitlink-cu12==12.9.")
+    assert set(line.split()[1:]) == {f"--hash={value}" for value in read_hashes(locked)["nvidia-nvjitlink-cu12"]}
+    assert lines_of_overrides(VARIANTS["gpu"], ONE) == lines_of_overrides(VARIANTS["cpu"], locked) == []
 
 
 def test_a_node_gets_no_report_and_nothing_that_submits_jobs() -> None:

@@ -52,6 +52,13 @@ def test_nothing_on_it_is_fetched_from_elsewhere(site: Path) -> None:
     assert not re.findall(r"url\([\"']?https?:", styles)
 
 
+def test_the_reference_counts_the_packages_of_every_image(generate: ModuleType) -> None:
+    counted = next(line for line in generate.images_page().splitlines() if line.startswith("| packages |"))
+    locks = [ROOT / "containers" / f"{stem}.lock" for stem in ("kdgat-cpu", "kdgat", "kdgat-cuda13")]
+    numbers = [len(re.findall(r"^[\w.-]+==", path.read_text(), re.MULTILINE)) for path in locks]
+    assert counted == "| packages | " + " | ".join(map(str, numbers)) + " |"
+
+
 def test_search_needs_no_server(site: Path) -> None:
     """A page that lies in a folder cannot read JSON; the index is a script as well."""
     assert (site / "search" / "search_index.js").read_text(encoding="utf-8").startswith("var __index = ")

@@ -226,6 +226,7 @@ def test_each_stage_asks_for_its_own(tmp_path: Path) -> None:
         "resources.default={walltime: 02:00:00, cores: 2}",
         "resources.prepare={memory: 100G, walltime: 00:10:00}",  # held to what the site grants
         "resources.normal={gpus: 1}",
+        "training.accelerator=cpu",  # this torch has code for no GPU
     )
     found = resources(config, tmp_path, SLURM, NOTHING)
     assert found["prepare"] == Resources(walltime_s=600, memory_mib=8192, cores=2)

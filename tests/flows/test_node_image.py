@@ -1,19 +1,28 @@
 import os
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from flows import node_image
 from flows.execution import Execution
 from flows.node_image import NodeImage
 from kdgat.can.inputs import can_run
-from kdgat.cluster import ResourceRequest, Site
+from kdgat.cluster import ResourceRequest, Resources, Site, SiteError
+from kdgat.cluster.gpu_type import keep_card
 from kdgat.container import ImageError
 from kdgat.container.agreement import describe_here, image_notes, keep_notes
 from kdgat.run import OutputDirectory
+from kdgat.stage import package_version
+from kdgat.stage.gpus import cards_of
 from tests.can.small_runs import make_config
 
+CUDA_13 = {"torch": "2.13.0+cu130", "cuda": "13.0", "architectures": ["sm_75", "sm_80", "sm_120"], "driver": 580}
+ON_V100 = Resources(walltime_s=60, memory_mib=1, gpus=1, gpu_type="v100")
 
-def make_image(path: Path, content: bytes, moment: int, **changes: str) -> str:
+
+def make_image(path: Path, content: bytes, moment: int, **changes: Any) -> str:
     """Write a file that was asked before, and return its digest."""
     path.write_bytes(content)
     os.utime(path, (moment, moment))
@@ -68,6 +77,73 @@ def test_an_image_that_cannot_be_checked_is_named_without_a_digest(monkeypatch: 
     said: list[str] = []
     assert NodeImage(at_site("$OF_THE_NODE/a.sif")).check(said.append) == {"KDGAT_IMAGE": "$OF_THE_NODE/a.sif"}
     assert len(said) == 1
+
+
+def test_a_flow_whose_gpus_its_image_has_no_code_for_ends_before_it_has_written_anything(tmp_path: Path) -> None:
+    make_image(tmp_path / "kdgat.sif", b"an image", 1, torch=CUDA_13)
+    output = OutputDirectory(tmp_path / "out")
+    site = at_site(str(tmp_path / "kdgat.sif")).model_copy(update={"gpu_type": "v100"})
+    config = make_config("quick", data={"dataset": "synthetic", "data_root": "data"})
+    with pytest.raises(
+        SiteError, match=r"^site here gives v100 \(7\.0\); image .*kdgat\.sif has code for 7\.5 to 12\.0: "
+    ):
+        Execution(can_run(config), output, site, ResourceRequest(gpus=1))
+    assert not output.path.exists()
+    output.path.mkdir()
+    Execution(can_run(config), output, site, ResourceRequest(gpus=0))
+
+
+def test_a_run_on_the_processor_may_be_given_gpus_that_nothing_takes(tmp_path: Path) -> None:
+    make_image(tmp_path / "kdgat.sif", b"an image", 1, torch=CUDA_13)
+    site = at_site(str(tmp_path / "kdgat.sif")).model_copy(update={"gpu_type": "v100"})
+    data = {"dataset": "synthetic", "data_root": "data"}
+    config = make_config("quick", ["training.accelerator=cpu"], data=data)
+    Execution(can_run(config), OutputDirectory(tmp_path), site, ResourceRequest(gpus=1))
+
+
+def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def answer(python: str) -> dict[str, object]:
+        asked.append(python)
+        return CUDA_13
+
+    monkeypatch.setattr(node_image, "torch_of_python", answer)
+    monkeypatch.setenv("OF_SITE", "/apps")
+    site = Site(name="here", scheduler="slurm", gpu_type="v100")
+    for one in (site, site.model_copy(update={"python": "$OF_SITE/bin/python"})):
+        with pytest.raises(SiteError, match=r"the torch of /.*python\S* has code for 7\.5 to 12\.0"):
+            NodeImage(one).check_gpus([ON_V100])
+    assert asked == [sys.executable, "/apps/bin/python"]
+    NodeImage(site).check_gpus([ON_V100.model_copy(update={"gpus": 0})])
+    NodeImage(Site(name="local")).check_gpus([ON_V100])
+    assert len(asked) == 2, "where no job gets a GPU nothing is asked"
+
+
+def test_a_driver_that_a_job_met_is_refused_before_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    make_image(tmp_path / "kdgat.sif", b"an image", 1, torch=CUDA_13)
+    site = at_site(str(tmp_path / "kdgat.sif"))
+    asked = [ON_V100.model_copy(update={"gpu_type": "a100"})]
+    NodeImage(site).check_gpus(asked)
+    keep_card(site, "a100", cards_of("NVIDIA A100-SXM4-80GB, 8.0, 550.90.07")[0])
+    with pytest.raises(SiteError, match=r"had driver 550\.90\.07 for a100 .* needs 580 or newer"):
+        NodeImage(site).check_gpus(asked)
+
+
+def test_a_python_that_only_nodes_have_is_not_compared_and_that_is_said(tmp_path: Path) -> None:
+    said: list[str] = []
+    site = Site(name="here", scheduler="slurm", gpu_type="v100", python=str(tmp_path / "python"))
+    NodeImage(site).check_gpus([ON_V100], said.append)
+    (sentence,) = said
+    assert sentence.startswith(f"site here: the torch of {tmp_path / 'python'} cannot be asked here, so ")
+
+
+@pytest.mark.processes
+def test_the_torch_of_a_python_is_asked_in_a_process_of_its_own() -> None:
+    found = node_image.torch_of_python(sys.executable)
+    assert found is not None
+    assert found["torch"] == package_version("torch")
 
 
 def test_a_flow_with_an_image_that_does_not_fit_ends_before_it_has_written_anything(tmp_path: Path) -> None:

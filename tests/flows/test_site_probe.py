@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.site_probe import try_nodes
-from kdgat.cluster import Site
+from flows import node_image
+from flows.site_probe import check_torch, try_nodes
+from kdgat.cluster import Resources, Site
 from kdgat.cluster.filesystem import Check
 
 # The job bears the name in its script, and is over once it was cancelled.
@@ -31,15 +32,23 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def probe(here: Path, answer: str = "echo Submitted batch job 17", reason: str = "Priority") -> tuple[Check, list[str]]:
     """Try the nodes of a site whose `sbatch` answers so; return the one line, and what was said meanwhile."""
+    [check], said = probed(SITE, here, answer, reason)
+    return check, said
+
+
+def probed(
+    site: Site, here: Path, answer: str = "echo Submitted batch job 17", reason: str = "Priority", gpus: int = 0
+) -> tuple[list[Check], list[str]]:
+    """Try the nodes of a site."""
     (here / "bin").mkdir()
     for name, script in PROGRAMS.items():
         path = here / "bin" / name
         path.write_text(f"#!/bin/sh\n{script.replace('ANSWER', answer).replace('REASON', reason)}\n")
         path.chmod(0o755)
     said: list[str] = []
-    [check] = try_nodes(SITE, here / "out" / "run", 1.5, said.append)
+    checks = try_nodes(site, here / "out" / "run", 1.5, said.append, gpus)
     assert list((here / "out").iterdir()) == []
-    return check, said
+    return checks, said
 
 
 def cancelled(here: Path) -> list[str]:
@@ -104,3 +113,25 @@ def test_a_folder_that_no_job_can_write_into_is_refused_before_sbatch(here: Path
     assert check.state == "wrong"
     assert "without spaces" in check.found
     assert list(out.iterdir()) == []
+
+
+def test_what_the_torch_of_the_nodes_lacks_is_told_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
+    built = {"torch": "2.13.0+cu130", "cuda": "13.0", "architectures": ["sm_75", "sm_120"], "driver": 580}
+    monkeypatch.setattr(node_image, "torch_of_python", lambda python: built)
+    asked = Resources(walltime_s=60, memory_mib=1, gpus=1, gpu_type="v100")
+    [check] = check_torch(SITE, asked)
+    assert check.state == "wrong"
+    assert check.fix.startswith("use the image for CUDA 12")
+    [check] = check_torch(SITE, asked.model_copy(update={"gpu_type": "t4"}))
+    assert check.state == "good"
+    [check] = check_torch(SITE, asked.model_copy(update={"gpu_type": "gold"}))
+    assert check.state == "warning"
+
+
+def test_a_job_that_asks_for_gpus_says_so_in_its_script(here: Path) -> None:
+    site = SITE.model_copy(update={"gpu_type": "v100", "gpu_partition": "cards"})
+    [check], _ = probed(site, here, gpus=1)
+    assert check.state == "warning", "it waits"
+    script = (here / "script").read_text()
+    for words in ("#SBATCH --gres=gpu:v100:1", "#SBATCH -p cards", "KDGAT_GPUS=1"):
+        assert words in script

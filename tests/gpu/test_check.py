@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from kdgat.gpu import check, networks, numbers, repeats, speed, step, survival
+from kdgat.can.capabilities import CUDA, NOT_INSTALLED, Capability
+from kdgat.gpu import check, networks, numbers, rapids, repeats, speed, step, survival
 from kdgat.gpu.check import Part, Rows, check_gpu
 from kdgat.gpu.page import table
 
@@ -88,6 +89,30 @@ def test_a_device_that_is_the_processor_computes_its_numbers(rows: Rows) -> None
         assert row["loss, 32-true"] == row["gradient, 32-true"] == 0.0
         assert row["gradient, bf16-mixed"] > 0.0
         assert row["deterministic"] == "no operator is refused"
+
+
+@pytest.mark.usefixtures("small")
+def test_numbers_that_are_not_the_processors_fail_the_part_after_all_were_noted(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(numbers, "LIMIT", -1.0)
+    with pytest.raises(RuntimeError, match=r"single precision are not the processor's: GAT \(0\.0, 0\.0\)$"):
+        numbers.compare("cpu", rows)
+    assert [row["network"] for row in rows] == ["GAT", "LAP"]
+
+
+def test_what_of_rapids_is_installed_and_does_not_compute_fails_the_part(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    absent = Capability("cuml", False, None, NOT_INSTALLED)
+    no_device = Capability(CUDA, False, None, "torch is built without CUDA")
+    monkeypatch.setattr(rapids, "find_capabilities", lambda: [no_device, absent])
+    rapids.compute("cpu", rows)
+    broken = Capability("cudf", False, "26.10", "installed, but fails: ImportError: libcudf.so")
+    monkeypatch.setattr(rapids, "find_capabilities", lambda: [absent, broken])
+    with pytest.raises(RuntimeError, match=r"^cudf: installed, but fails: ImportError: libcudf\.so$"):
+        rapids.compute("cpu", rows)
+    assert [row["what"] for row in rows] == [CUDA, "cuml", "torch.sparse.mm", "cuml", "cudf", "torch.sparse.mm"]
 
 
 @pytest.mark.usefixtures("small")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.stage import Work, gpus
-from kdgat.stage.gpus import gpu_sampled, num_given_gpus, visible_gpus
+from kdgat.stage.gpus import Card, cards_of, gpu_sampled, has_kernels, list_cards, num_given_gpus, visible_gpus
 from kdgat.stage.provenance import GPUS_VARIABLE
 
 LISTING = """GPU 0: NVIDIA A100-SXM4-40GB (UUID: GPU-5d5ba0d6)
@@ -121,3 +121,48 @@ def test_without_the_tool_the_stage_runs_and_the_log_says_so(
     with caplog.at_level(logging.INFO), gpu_sampled(Work(), ONE_GPU):
         pass
     assert "nvidia-smi cannot be started" in caplog.text
+
+
+CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "expected"),
+    [
+        ((7, 0), CU130, False),
+        ((7, 5), CU130, True),
+        ((8, 9), CU130, True),  # binaries of 8.6 run on it
+        ((9, 0), CU130, True),
+        ((10, 3), CU130, True),
+        ((11, 0), CU130, False),  # another major number, and the PTX is newer
+        ((12, 1), CU130, True),
+        ((13, 0), CU130, True),  # by PTX
+        ((7, 0), ["sm_50", "sm_60", "sm_70", "sm_75"], True),
+        ((8, 0), ["sm_90a"], False),
+        ((9, 0), ["sm_90a"], True),
+        ((10, 1), ["sm_100a", "sm_100f"], True),
+        ((9, 0), ["gfx90a"], False),
+        ((9, 0), [], False),
+    ],
+)
+def test_which_builds_run_on_which_gpus(capability: tuple[int, int], architectures: list[str], expected: bool) -> None:
+    assert has_kernels(capability, architectures) is expected
+
+
+def test_cards_are_read_from_what_the_drivers_tool_prints() -> None:
+    v100, h100 = "Tesla V100-SXM2-32GB, 7.0, 535.183.01", "NVIDIA H100 80GB HBM3, 9.0, 580.159"
+    assert cards_of(f"{v100}\n{h100}\n") == (
+        Card("Tesla V100-SXM2-32GB", (7, 0), "535.183.01"),
+        Card("NVIDIA H100 80GB HBM3", (9, 0), "580.159"),
+    )
+    for other in (
+        "No devices were found\n",
+        'Field "compute_cap" is not a valid field to query.\n',
+        "A, [N/A], 470.1\n",
+    ):
+        assert cards_of(other) == ()
+
+
+def test_without_the_drivers_tool_there_are_no_cards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.devnull)
+    assert list_cards() == ()

@@ -13,7 +13,7 @@ import torch
 from kdgat.base import ConfigurationError
 from kdgat.stage import EnvironmentFaultError, RunDirectory
 from kdgat.training import TrainingConfig
-from kdgat.training.device import choose_device, describe_machine, has_kernels, make_fabric
+from kdgat.training.device import choose_device, describe_machine, make_fabric
 from tests.training.graph_training import train
 
 CU130 = ["sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120"]
@@ -78,29 +78,6 @@ def test_a_gpu_without_kernels_is_named_with_what_torch_was_built_for(with_v100,
     monkeypatch.setenv("KDGAT_GPUS", given)
     with pytest.raises(error, match=r"no kernels for Tesla V100-SXM2-16GB \(capability 7.0; it has sm_75,"):
         choose_device("auto")
-
-
-@pytest.mark.parametrize(
-    ("capability", "architectures", "expected"),
-    [
-        ((7, 0), CU130, False),
-        ((7, 5), CU130, True),
-        ((8, 9), CU130, True),  # binaries of 8.6 run on it
-        ((9, 0), CU130, True),
-        ((10, 3), CU130, True),
-        ((11, 0), CU130, False),  # another major number, and the PTX is newer
-        ((12, 1), CU130, True),
-        ((13, 0), CU130, True),  # by PTX
-        ((7, 0), ["sm_50", "sm_60", "sm_70", "sm_75"], True),
-        ((8, 0), ["sm_90a"], False),
-        ((9, 0), ["sm_90a"], True),
-        ((10, 1), ["sm_100a", "sm_100f"], True),
-        ((9, 0), ["gfx90a"], False),
-        ((9, 0), [], False),
-    ],
-)
-def test_which_builds_run_on_which_gpus(capability, architectures, expected):
-    assert has_kernels(capability, architectures) is expected
 
 
 def test_a_machine_is_described_by_what_last_bits_depend_on():

@@ -1,0 +1,144 @@
+"""Whether the GPUs that jobs of a site get are ones that torch has code and a driver for, before anything is submitted.
+
+What hides behind a site's `gpu_type` is known of common names, and of what `kdgat doctor --site NAME --gpus 1` met on a
+node, which is kept with this user's caches.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+
+from kdgat.base import write_json_atomically
+from kdgat.cluster.site import Site, SiteError
+from kdgat.container.layout import cache_folder
+from kdgat.stage.gpus import Card, has_kernels, range_of
+
+# Names without the maker's words, with - for any separator; a memory size and the like may follow after one.
+CAPABILITIES: Final = {
+    r"k80": (3, 7),
+    r"p100": (6, 0),
+    r"p4|p40|(gtx-?)?10[678]0(-?ti)?": (6, 1),
+    r"v100s?|titan-?v|gv100": (7, 0),
+    r"t4|titan-?rtx|(rtx-?)?20[678]0(-?ti)?|rtx-?(5000|6000|8000)": (7, 5),
+    r"a100|a30|a800": (8, 0),
+    r"a2|a10g?|a16|a40|(rtx-?)?a[456]000|(rtx-?)?30[6789]0(-?ti)?": (8, 6),
+    r"l4|l20|l40s?|rtx-?[456]000-?ada|(rtx-?)?40[6789]0(-?ti)?": (8, 9),
+    r"h20|h100|h200|h800|gh200": (9, 0),
+    r"b100|b200|gb200": (10, 0),
+    r"b300|gb300": (10, 3),
+    r"(rtx-?)?50[6789]0(-?ti)?|rtx-?pro-?[456]000": (12, 0),
+}
+_MAKER: Final = r"(?:(?:nvidia|tesla|quadro|geforce)-?)*"
+_FOR_CUDA_12: Final = "use the image for CUDA 12 (kdgat image build gpu)"
+_FIRST_OF_CUDA_12: Final = (7, 0)  # of the cards that the image has code for
+
+
+class TorchBuild(BaseModel):
+    """What a torch is built for, as `kdgat.container.probe.describe_torch` says it."""
+
+    torch: str
+    cuda: str | None = None
+    hip: str | None = None
+    architectures: tuple[str, ...] = ()
+    driver: int = 0  # the least one that it starts with; 0: not known
+
+
+class SeenCard(BaseModel):
+    """A card that a job of a site was given."""
+
+    name: str
+    capability: tuple[int, int]
+    driver: str
+    day: str
+
+
+_SEEN: Final = TypeAdapter(dict[str, SeenCard])  # by gpu_type
+
+
+def capability_of(gpu_type: str) -> tuple[int, int] | None:
+    """Return the compute capability of the cards of a name; None where the name says nothing.
+
+    >>> capability_of("v100-32g"), capability_of("NVIDIA_A100_80GB"), capability_of("1g.10gb")
+    ((7, 0), (8, 0), None)
+    """
+    name = re.sub(r"[_. ]", "-", gpu_type.lower())
+    found = (one for words, one in CAPABILITIES.items() if re.match(rf"{_MAKER}(?:{words})(?:-(?!ada)|$)", name))
+    return next(found, None)
+
+
+def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, whose: str) -> Iterator[str]:
+    """Compare what jobs will get with the torch that they will run; yield a sentence for what cannot be compared.
+
+    Args:
+        site: names itself, and what was seen on its nodes.
+        gpu_types: that jobs ask for; None is any.
+        build: the torch of the nodes.
+        whose: that torch in a sentence, as its image.
+
+    Raises:
+        SiteError: if torch cannot use such a card, naming both and the fix.
+    """
+    if build.hip is not None:
+        return
+    if build.cuda is None:
+        raise SiteError(
+            f"site {site.name}: stages ask for a GPU, and {whose} (torch {build.torch}) is built without CUDA: "
+            f"{_FOR_CUDA_12}, or ask for none (--gpus 0)"
+        )
+    for gpu_type in filter(None, dict.fromkeys(gpu_types)):
+        seen = seen_card(site, gpu_type)
+        capability = capability_of(gpu_type) if seen is None else seen.capability
+        if capability is None:
+            yield (
+                f"site {site.name}: which GPU gpu_type {gpu_type} is, is not known, so whether {whose} has code for it "
+                f"is not checked: kdgat doctor --site {site.name} --gpus 1 looks at one"
+            )
+        elif not has_kernels(capability, build.architectures):
+            raise SiteError(
+                f"site {site.name} gives {gpu_type} ({capability[0]}.{capability[1]}); {whose} has code for "
+                f"{range_of(build.architectures)}: {_fix(capability, build)}"
+            )
+        if seen is not None and int(seen.driver.partition(".")[0]) < build.driver:
+            fix = "name another gpu_type" if build.cuda.startswith("12.") else _FOR_CUDA_12
+            raise SiteError(
+                f"site {site.name} had driver {seen.driver} for {gpu_type} on {seen.day}, and CUDA {build.cuda} of "
+                f"{whose} needs {build.driver} or newer: {fix}, or, if it is renewed, look again (kdgat doctor --site "
+                f"{site.name} --gpus 1; that of then is kept in {_place(site)})"
+            )
+
+
+def _fix(capability: tuple[int, int], build: TorchBuild) -> str:
+    if capability < _FIRST_OF_CUDA_12:
+        return "no image has any for it; name another gpu_type"
+    if has_kernels(capability, [f"compute_{one.partition('_')[2]}" for one in build.architectures]):  # it is newer
+        return "use a newer one, as in the image for CUDA 13 (kdgat image build gpu-cuda13), or another gpu_type"
+    return f"{_FOR_CUDA_12}, or another gpu_type"
+
+
+def keep_card(site: Site, gpu_type: str, card: Card) -> None:
+    """Keep what a job was given that asked for this type; where nothing can be written, it is lost."""
+    seen = {**_read(site), gpu_type: SeenCard(**card._asdict(), day=datetime.now(UTC).date().isoformat())}
+    with suppress(OSError):
+        _place(site).parent.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(_place(site), _SEEN.dump_python(seen, mode="json"))
+
+
+def seen_card(site: Site, gpu_type: str) -> SeenCard | None:
+    """Return what a job was given that asked for this type, if one looked."""
+    return _read(site).get(gpu_type)
+
+
+def _place(site: Site) -> Path:
+    return cache_folder("sites") / f"{re.sub(r'[^A-Za-z0-9._-]', '-', site.name)}.json"
+
+
+def _read(site: Site) -> dict[str, SeenCard]:
+    try:
+        return _SEEN.validate_json(_place(site).read_bytes())
+    except (OSError, ValidationError):  # none yet, or of another kdgat: what can be looked at again
+        return {}
