@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 from torch_geometric.nn import GCNConv, global_mean_pool
 
-from kdgat.graphs import CORE, GraphColumns, Schema, TensorColumns, pointers
+from kdgat.graphs import CORE, ColumnStore, GraphColumns, Schema, pointers
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 
 SCHEMA = Schema(CORE)
@@ -39,7 +39,7 @@ class RingSource(GraphSource):
 
     def __init__(self, columns: GraphColumns, config: TrainingConfig, shuffle: bool = True, peak: int = -1) -> None:
         sizes = GraphSizes(columns.node_counts, columns.edge_counts)
-        super().__init__(TensorColumns.from_columns(columns).gather, sizes, BatchLimit.of(config), 3, shuffle)
+        super().__init__(ColumnStore(columns), sizes, BatchLimit.of(config), 3, shuffle)
         self.peak = peak
 
     def largest_epoch(self) -> int:
