@@ -17,6 +17,7 @@ PACKAGES = ("kdgat", "dask", "distributed", "cloudpickle", "prefect")
 # By CUDA's major version, the least driver that starts what is built for it: within one, any of that or later.
 LEAST_DRIVERS = {11: 450, 12: 525, 13: 580}
 LEAST_DRIVERS_OF_RAPIDS = {12: 535}  # of version 26.10, by its documentation
+MADE_SUFFIX = ".schema.json"  # the build of a wheel makes these from the source; a checkout has none
 SOURCE_SUFFIXES = (".py", ".yaml", ".json", ".html", ".css", ".js", ".typed")  # what a wheel of kdgat holds
 
 
@@ -66,7 +67,8 @@ def hash_of_source(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
         hidden = any(part.startswith(".") or part == "__pycache__" for part in path.relative_to(folder).parts)
-        if path.suffix in SOURCE_SUFFIXES and not hidden and path.is_file():
+        is_made = path.name.endswith(MADE_SUFFIX)
+        if path.suffix in SOURCE_SUFFIXES and not is_made and not hidden and path.is_file():
             content = path.read_bytes()
             digest.update(f"{path.relative_to(folder).as_posix()}\0{len(content)}\0".encode())
             digest.update(content)

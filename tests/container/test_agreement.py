@@ -168,7 +168,7 @@ def test_an_image_with_a_plain_path_must_be_there(tmp_path: Path) -> None:
         check_named_image(str(tmp_path / "kdgat.sif"))
 
 
-def test_the_source_hash_tells_any_change_and_nothing_that_running_leaves(tmp_path: Path) -> None:
+def test_the_source_hash_tells_any_change_and_nothing_that_running_or_a_wheels_build_leaves(tmp_path: Path) -> None:
     copy = tmp_path / "kdgat"
     shutil.copytree(Path(kdgat.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
     original = probe.hash_of_source(copy)
@@ -177,6 +177,7 @@ def test_the_source_hash_tells_any_change_and_nothing_that_running_leaves(tmp_pa
     (copy / "__pycache__" / "left.py").write_text("left")
     (copy / ".hidden.py").write_text("left")
     (copy / "notes.txt~").write_text("left")
+    (copy / "can" / "evaluation" / "results.schema.json").write_text("{}")
     assert probe.hash_of_source(copy) == original
     (copy / "stage" / "errors.py").rename(copy / "stage" / "mistakes.py")
     assert probe.hash_of_source(copy) != original
