@@ -29,6 +29,9 @@ gc.disable()
 # Under nohup children inherit that SIGHUP is ignored, and those that tests hang up go on. Handlers are not inherited.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
+# The same with SIGINT where a shell without job control has put the tests behind `&`.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 # What has to be installed or started: path below tests, or name of a fixture -> mark.
