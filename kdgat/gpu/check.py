@@ -62,9 +62,9 @@ PARTS: Final[dict[str, Part]] = {
         "profiler; `busy` is its part of the step. `cpu_ms` is the same step on one core.",
     ),
     "survival": Part(
-        "Killed by SIGKILL and resumed; too little memory",
+        "Killed by SIGKILL and resumed, also with captured steps, and how fast these are; too little memory",
         "kdgat.gpu.survival:compare",
-        150,
+        300,
         "With little memory batches go through in parts, whose sums are rounded in another order.",
     ),
     "sharing": Part(
