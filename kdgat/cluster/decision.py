@@ -10,7 +10,7 @@ from kdgat.cluster.ending import NOT_NOW, UNCOUNTED, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources, format_memory, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.stage import FailureKind
-from kdgat.stage.gpus import OF_THE_CARD
+from kdgat.stage.gpus import FOR_CUDA_12, OF_THE_CARD
 
 # Bounds on what happens without a new checkpoint, each apart from the others.
 MAX_STALE_ATTEMPTS: Final = 3  # faults of the stage
@@ -179,10 +179,7 @@ def _after_environment(end: AttemptEnd, history: History) -> Decision:
     gpu_type = history.resources.gpu_type if history.resources is not None else None
     is_of_the_card = any(words in end.message for words in OF_THE_CARD)
     if gpu_type is not None and is_of_the_card and not any(one.made_progress for one in history.ends):
-        return Stop(
-            f"every {gpu_type} of the site is alike: use the image for CUDA 12 (kdgat image build gpu), or another "
-            f"gpu_type; {_in_short(end)}"
-        )
+        return Stop(f"every {gpu_type} of the site is alike: {FOR_CUDA_12}, or another gpu_type; {_in_short(end)}")
     count = _since_progress(end, history, lambda one: one.is_of_environment)
     if count >= MAX_ENVIRONMENT:
         return Stop(

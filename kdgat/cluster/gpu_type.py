@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from kdgat.base import write_json_atomically
 from kdgat.cluster.site import Site, SiteError
 from kdgat.container.layout import cache_folder
-from kdgat.stage.gpus import Card, has_kernels, range_of
+from kdgat.stage.gpus import FOR_CUDA_12, Card, has_kernels, range_of
 
 # Names without the maker's words, with - for any separator; a memory size and the like may follow after one.
 CAPABILITIES: Final = {
@@ -34,7 +34,6 @@ CAPABILITIES: Final = {
     r"(rtx-?)?50[6789]0(-?ti)?|rtx-?pro-?[456]000": (12, 0),
 }
 _MAKER: Final = r"(?:(?:nvidia|tesla|quadro|geforce)-?)*"
-_FOR_CUDA_12: Final = "use the image for CUDA 12 (kdgat image build gpu)"
 _FIRST_OF_CUDA_12: Final = (7, 0)  # of the cards that the image has code for
 
 
@@ -88,7 +87,7 @@ def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, w
     if build.cuda is None:
         raise SiteError(
             f"site {site.name}: stages ask for a GPU, and {whose} (torch {build.torch}) is built without CUDA: "
-            f"{_FOR_CUDA_12}, or ask for none (--gpus 0)"
+            f"{FOR_CUDA_12}, or ask for none (--gpus 0)"
         )
     for gpu_type in filter(None, dict.fromkeys(gpu_types)):
         seen = seen_card(site, gpu_type)
@@ -104,7 +103,7 @@ def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, w
                 f"{range_of(build.architectures)}: {_fix(capability, build)}"
             )
         if seen is not None and int(seen.driver.partition(".")[0]) < build.driver:
-            fix = "name another gpu_type" if build.cuda.startswith("12.") else _FOR_CUDA_12
+            fix = "name another gpu_type" if build.cuda.startswith("12.") else FOR_CUDA_12
             raise SiteError(
                 f"site {site.name} had driver {seen.driver} for {gpu_type} on {seen.day}, and CUDA {build.cuda} of "
                 f"{whose} needs {build.driver} or newer: {fix}, or, if it is renewed, look again (kdgat doctor --site "
@@ -117,7 +116,7 @@ def _fix(capability: tuple[int, int], build: TorchBuild) -> str:
         return "no image has any for it; name another gpu_type"
     if has_kernels(capability, [f"compute_{one.partition('_')[2]}" for one in build.architectures]):  # it is newer
         return "use a newer one, as in the image for CUDA 13 (kdgat image build gpu-cuda13), or another gpu_type"
-    return f"{_FOR_CUDA_12}, or another gpu_type"
+    return f"{FOR_CUDA_12}, or another gpu_type"
 
 
 def keep_card(site: Site, gpu_type: str, card: Card) -> None:

@@ -26,6 +26,7 @@ END_S: Final = 5.0
 NO_KERNELS: Final = "has no kernels for"
 OLD_DRIVER: Final = "driver on your system is too old"  # torch's own words
 OF_THE_CARD: Final = (NO_KERNELS, OLD_DRIVER)
+FOR_CUDA_12: Final = "use the image for CUDA 12 (kdgat image build gpu)"  # what most of such cards need
 _ARCHITECTURE: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 

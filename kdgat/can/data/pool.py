@@ -119,8 +119,10 @@ class PooledStores:
     def by_store(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return windows as a batch has them: those of one store together, in their order."""
         indices = np.asarray(indices, np.int64)
-        owner = np.searchsorted(self.offsets, indices, side="right") - 1
-        return indices[np.argsort(owner, kind="stable")]
+        return indices[np.argsort(self._owners(indices), kind="stable")]
+
+    def _owners(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.searchsorted(self.offsets, indices, side="right") - 1
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows as one batch, `graph_index` global; those of one store stand together."""
@@ -131,7 +133,7 @@ class PooledStores:
             return self._placed.gather(self.by_store(indices))
         if len(self.parts) == 1:
             return self._tensors[0].gather(indices)
-        owner = np.searchsorted(self.offsets, indices, side="right") - 1
+        owner = self._owners(indices)
         batches = []
         for place in np.unique(owner).tolist():
             offset = int(self.offsets[place])
