@@ -1,8 +1,7 @@
 """What of a GPU and of RAPIDS is usable in this process, and why the rest is not.
 
-A package that is installed need not work: RAPIDS wants a driver and a device, and `CuGraphGATConv` can be imported from
-torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
-is imported before something asks.
+A package that is installed need not work: RAPIDS wants a driver and a device. So a probe tries the thing itself, once
+per process; nothing is imported before something asks.
 
 `kdgat doctor` shows them; `python -m kdgat.can.capabilities` prints them as JSON in an image, which has no typer.
 """
@@ -11,20 +10,15 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-if TYPE_CHECKING:
-    import torch
-
-CUDA, CUGRAPH_CONVOLUTION = "CUDA device", "CuGraphGATConv"
+CUDA: Final = "CUDA device"
 PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML = "pylibcugraph", "cugraph_pyg", "cudf", "cuml"
-KERNELS: Final = "pylibcugraphops"
 NOT_INSTALLED: Final = "not installed"
 CUDA_MAJORS: Final = (13, 12)  # a wheel of RAPIDS carries the CUDA version in its name
 
@@ -40,11 +34,7 @@ class Capability(NamedTuple):
 
 def find_capabilities() -> list[Capability]:
     """Try the device, then all of RAPIDS that is installed; nothing is imported for what is not."""
-    if _is_installed(KERNELS):
-        convolution = find_cugraph_convolution()
-    else:
-        convolution = Capability(CUGRAPH_CONVOLUTION, False, None, NOT_INSTALLED)
-    return [find_cuda(), convolution, *(find_package(name) for name in (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML))]
+    return [find_cuda(), *(find_package(name) for name in (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML))]
 
 
 @cache
@@ -63,44 +53,6 @@ def find_cuda() -> Capability:
     except (RuntimeError, AssertionError) as error:
         return Capability(CUDA, False, built_for, _first_line(error))
     return Capability(CUDA, False, built_for, "the driver shows no device: ask for a GPU, or set CUDA_VISIBLE_DEVICES")
-
-
-@cache
-def find_cugraph_convolution() -> Capability:
-    """Return whether torch-geometric's CuGraphGATConv can be made here, and in which form it takes edge features."""
-    version = _version_of(KERNELS)
-    try:
-        layer = make_cugraph_convolution(1, 1, 1)
-    except ImportError as error:
-        return Capability(CUGRAPH_CONVOLUTION, False, version, _first_line(error))
-    device = find_cuda()
-    if not device.usable:
-        return Capability(CUGRAPH_CONVOLUTION, False, version, f"its kernels need a CUDA device: {device.detail}")
-    form = "needs" if takes_edge_features(layer) else "takes no"
-    return Capability(CUGRAPH_CONVOLUTION, True, version, f"without edge features; forward {form} edge_attr")
-
-
-def make_cugraph_convolution(num_inputs: int, channels: int, heads: int) -> torch.nn.Module:
-    """Make a CuGraphGATConv without memory of its own: parameters are handed to it with each call.
-
-    Raises:
-        ImportError: if the kernels behind it are not installed, or not all that it calls.
-    """
-    import torch
-    from torch_geometric.nn import conv
-    from torch_geometric.nn.conv.cugraph import gat_conv
-
-    with torch.device("meta"):
-        layer: torch.nn.Module = conv.CuGraphGATConv(num_inputs, channels, heads=heads)
-    if not hasattr(gat_conv, "GATConvAgg"):  # its import is tried there, and a failure passed over
-        raise ImportError(f"{KERNELS} {_version_of(KERNELS) or ''} has no mha_gat_n2n where torch-geometric looks")
-    return layer
-
-
-def takes_edge_features(layer: torch.nn.Module) -> bool:
-    """Return whether `forward` must be given `edge_attr`, as torch-geometric 2.8 has it (2.7 has none of it)."""
-    parameter = inspect.signature(layer.forward).parameters.get("edge_attr")
-    return parameter is not None and parameter.default is inspect.Parameter.empty
 
 
 @cache

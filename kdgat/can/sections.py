@@ -3,16 +3,20 @@
 Importing this module loads neither torch nor a library that reads recordings.
 """
 
+import logging
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from kdgat.base import Config
 from kdgat.can.models.names import ENSEMBLE
 
 ConvolutionType = Literal["gat", "gatv2"]
 AUTO: Final = "auto"  # the detector that is best on validation
-USE_CUGRAPH: Final = "use_cugraph"
+
+logger = logging.getLogger(__name__)
 
 
 class PreparedDataConfig(Config):
@@ -26,31 +30,27 @@ class PreparedDataConfig(Config):
     max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)
 
 
-def check_use_of_cugraph(use_cugraph: bool, others: dict[str, Any]) -> bool:
-    """Return `use_cugraph`; ValueError names the other key of the model that the kernel cannot do, and the fix.
-
-    `others` are the model's keys that were read before this one; one that is missing was wrong itself.
-    """
-    if not use_cugraph:
-        return use_cugraph
-    if others.get("conv_type", "gat") != "gat":
-        raise ValueError(
-            f"there is no fused kernel for conv_type={others['conv_type']}: set conv_type=gat, or use_cugraph=false"
-        )
-    if others.get("edge_features", False):
-        raise ValueError(
-            "the fused kernel knows no edge features, and this model reads them: set edge_features=false beside it, "
-            "or use_cugraph=false"
-        )
-    if others.get("attention_dropout", 0.0) > 0.0:
-        raise ValueError(
-            f"the fused kernel drops no attention weights, but attention_dropout={others['attention_dropout']:g}: "
-            "set attention_dropout=0, or use_cugraph=false"
-        )
-    return use_cugraph
+class _NetworkConfig(Config):
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_retired(cls, data: Any) -> Any:
+        """Files of older versions have the key `use_cugraph`, by which the same weights computed the same."""
+        if not isinstance(data, Mapping) or "use_cugraph" not in data:
+            return data
+        if data["use_cugraph"]:
+            _warn_of_use_cugraph()
+        return {key: value for key, value in data.items() if key != "use_cugraph"}
 
 
-class AutoencoderConfig(Config):
+@cache
+def _warn_of_use_cugraph() -> None:
+    logger.warning(
+        "use_cugraph is retired and does nothing: on a GPU attention is computed by kdgat's own kernel, edge features "
+        "included (docs/gpu.md); remove the key"
+    )
+
+
+class AutoencoderConfig(_NetworkConfig):
     """Choose the width and the parts of a variational graph autoencoder."""
 
     hidden_dims: tuple[int, ...] = Field((480, 240, 48), min_length=2)  # convolutions, and the latent width at the end
@@ -63,14 +63,8 @@ class AutoencoderConfig(Config):
     id_weight: float = Field(0.1, ge=0.0)
     id_buckets: int = Field(0, ge=0)  # 0 = no identifier head, which is what carries over to other cars
     score: Literal["mean", "max"] = "mean"  # over the node errors of a window
-    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
+    # A key that came later stands in no dump while it says what was always done: stages keep their identity.
     edge_features: bool = Field(True, exclude_if=lambda value: value is True)
-    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
-
-    @field_validator("use_cugraph")
-    @classmethod
-    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
-        return check_use_of_cugraph(use_cugraph, info.data)
 
     @model_validator(mode="after")
     def _check_widths(self) -> Self:
@@ -83,7 +77,7 @@ class AutoencoderConfig(Config):
         return self
 
 
-class AttentionConfig(Config):
+class AttentionConfig(_NetworkConfig):
     """Choose the width and the parts of a graph attention network."""
 
     hidden: int = Field(48, ge=1)  # channels per head
@@ -102,14 +96,8 @@ class AttentionConfig(Config):
     clamp: float = Field(8.0, gt=0.0)
     id_embedding: int = Field(0, ge=0)  # width; 0 = not used, which is what carries over to other cars
     id_dropout: float = Field(0.1, ge=0.0, le=1.0)  # share of nodes shown as unknown in training: its row learns
-    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
+    # A key that came later stands in no dump while it says what was always done: stages keep their identity.
     edge_features: bool = Field(True, exclude_if=lambda value: value is True)
-    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
-
-    @field_validator("use_cugraph")
-    @classmethod
-    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
-        return check_use_of_cugraph(use_cugraph, info.data)
 
 
 class SamplingConfig(Config):

@@ -111,3 +111,14 @@ def test_parameter_counts_follow_the_configured_width() -> None:
     assert narrow["normal", "large"] < wide["normal", "large"]
     assert narrow["normal", "small"] == wide["normal", "small"]
     assert narrow["autoencoder", "large"] == wide["autoencoder", "large"]
+
+
+def test_edge_features_change_the_stages_that_read_them_and_their_default_none() -> None:
+    def configs(*overrides: str) -> dict[str, object]:
+        return {planned.name: planned.config for planned in plan_can(configured(*overrides))}
+
+    plain = configs()
+    assert configs("gat.large.edge_features=true") == plain
+    without = configs("gat.large.edge_features=false")
+    changed = {name for name in plain if plain[name] != without[name]}
+    assert changed == {"normal-large-seed0", "curriculum-large-seed0"}

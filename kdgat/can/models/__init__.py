@@ -2,5 +2,5 @@
 
 In: mini-batches of window graphs (`kdgat.graphs.batches.Batch`). Out: logits and reconstruction errors per window and
 per identifier; `scoring.py` builds a model from its weights file and runs it over many windows. Read `attention.py`
-first, then `autoencoder.py` and `fusion.py`; `fused.py` is the same attention on NVIDIA's kernels.
+first, then `autoencoder.py` and `fusion.py`; `attention_triton.py` is the same attention on a GPU.
 """

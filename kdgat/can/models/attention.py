@@ -55,7 +55,6 @@ class GraphAttentionNetwork(nn.Module):
                 config.heads,
                 num_edge_features if config.edge_features else 0,
                 config.attention_dropout,
-                config.use_cugraph,
             )
             for size in inputs
         )
@@ -82,7 +81,7 @@ class GraphAttentionNetwork(nn.Module):
         if self.id_rows is not None:
             x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
         x = self.stem(x)
-        edge_index, edges = arrange(self.config.conv_type, batch.edge_index, edges, x, self.config.use_cugraph)
+        edge_index, edges = arrange(self.config.conv_type, batch.edge_index, edges, x)
         pooled: dict[Literal["mean", "max"], list[Tensor]] = {name: [] for name in self.config.pooling}
         node_logit: Tensor = self.node_head.bias
         width = self.config.heads * self.config.hidden

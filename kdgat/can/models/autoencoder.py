@@ -65,7 +65,7 @@ class GraphAutoencoder(nn.Module):
         target = self.standardise_nodes(batch.x)
         edges = self.standardise_edges(batch.edge_attr) if self.config.edge_features else None
         edge_index, edges = with_self_edges(batch.edge_index, edges, batch.x.shape[0])
-        arranged, edges = arrange(self.config.conv_type, edge_index, edges, target, self.config.use_cugraph)
+        arranged, edges = arrange(self.config.conv_type, edge_index, edges, target)
         hidden = self.encoder(target, arranged, edges)
         mean = self.latent_mean(hidden).float()  # bfloat16 under autocast
         log_variance = self.latent_log_variance(hidden).float().clamp(-20.0, 20.0)
@@ -132,9 +132,7 @@ class _Stack(nn.Module):
             is_last = place == len(widths) - 1
             heads = config.heads if place == 0 and (finish or not is_last) else 1
             self.convolutions.append(
-                build_convolution(
-                    config.conv_type, num_inputs, width // heads, heads, width_of_edges, use_cugraph=config.use_cugraph
-                )
+                build_convolution(config.conv_type, num_inputs, width // heads, heads, width_of_edges)
             )
             if finish or not is_last:
                 self.norms.append(nn.LayerNorm(width))

@@ -5,8 +5,7 @@ writes a generated Python file to the temporary folder for each process and subc
 behind, and because both steps from edge features to GAT's attention are linear: they are folded into one small matrix
 here, without the intermediate per edge and channel.
 
-Without edge features (`num_edge_features` 0) they are the same layers without the terms of the edges; GAT's then has
-the form that a fused kernel knows (`kdgat.can.models.fused`).
+Without edge features (`num_edge_features` 0) they are the same layers without the terms of the edges.
 """
 
 import math
@@ -17,7 +16,6 @@ from torch.nn import functional
 
 from kdgat.can.models.attention_triton import EdgesOnDevice, arrange_on_device, attend_triton, can_attend, is_usable
 from kdgat.can.models.edges import SortedEdges, attend, score_edges
-from kdgat.can.models.fused import FusedKernel, arrange_edges
 from kdgat.can.sections import ConvolutionType
 
 NEGATIVE_SLOPE = 0.2
@@ -27,18 +25,9 @@ class GraphAttention(nn.Module):
     """Multi-head attention over the edges into each node (Velickovic et al. 2018), with edge features.
 
     score(i <- j) = leaky_relu(a_src . W x_j + a_dst . W x_i + a_edge . U e_ij), normalised over the edges into i.
-    `use_cugraph` computes it with the fused kernel where there is one, from the same parameters.
     """
 
-    def __init__(
-        self,
-        num_inputs: int,
-        channels: int,
-        heads: int,
-        num_edge_features: int,
-        dropout: float,
-        use_cugraph: bool = False,
-    ) -> None:
+    def __init__(self, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float) -> None:
         super().__init__()
         self.channels, self.heads, self.dropout = channels, heads, dropout
         self.lin = nn.Linear(num_inputs, heads * channels, bias=False)
@@ -54,7 +43,6 @@ class GraphAttention(nn.Module):
         glorot(self.att_dst)
         if self.att_edge is not None:
             glorot(self.att_edge)
-        self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
     def forward(self, x: Tensor, edge_index: Tensor | SortedEdges | EdgesOnDevice, edges: Tensor | None) -> Tensor:
         """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
@@ -63,8 +51,6 @@ class GraphAttention(nn.Module):
         None for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
-        if self.kernel is not None and isinstance(edge_index, Tensor) and self.kernel.is_usable(x):
-            return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
         ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]
         rows = torch.cat([self.lin.weight, *ends])
@@ -197,7 +183,6 @@ def build_convolution(
     heads: int,
     num_edge_features: int,
     dropout: float = 0.0,
-    use_cugraph: bool = False,
 ) -> GraphAttention | GraphAttentionV2:
     """Build a convolution from `num_inputs` to `channels * heads` features; none of an edge for `num_edge_features` 0.
 
@@ -205,16 +190,14 @@ def build_convolution(
     itself), which PyG would remove to put featureless ones in their place.
     """
     if kind == "gat":
-        return GraphAttention(num_inputs, channels, heads, num_edge_features, dropout, use_cugraph)
+        return GraphAttention(num_inputs, channels, heads, num_edge_features, dropout)
     return GraphAttentionV2(num_inputs, channels, heads, num_edge_features, dropout)
 
 
 def arrange(
-    kind: ConvolutionType, edge_index: Tensor, edges: Tensor | None, x: Tensor, use_cugraph: bool
+    kind: ConvolutionType, edge_index: Tensor, edges: Tensor | None, x: Tensor
 ) -> tuple[Tensor | SortedEdges | EdgesOnDevice, Tensor | None]:
     """Return edges [2, E] between nodes x [N, F] and their features [E, D] as all layers of a kind will want them."""
-    if use_cugraph:
-        return arrange_edges(edge_index, x), edges
     if kind == "gat" and x.device.type == "cpu":
         arranged = SortedEdges(edge_index, len(x))
         return arranged, arranged.sort(edges)

@@ -13,7 +13,6 @@ from kdgat.base import Config, validate_config
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import check_features
 from kdgat.can.plan import START
-from kdgat.can.sections import USE_CUGRAPH
 from kdgat.stage import RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.training import check_start, load_weights
 
@@ -42,12 +41,7 @@ def read_start(
     for name, value in expected.items():
         found = description.get(name)
         if isinstance(value, Config):  # a key that is younger than the weights has its default there
-            found, value = (
-                {
-                    key: item for key, item in config if key != USE_CUGRAPH
-                }  # which computes the same from the same weights
-                for config in (validate_config(type(value), found or {}), value)
-            )
+            found, value = (dict(config) for config in (validate_config(type(value), found or {}), value))
         check_start(path, found, value, name)
     if pool is not None:
         check_features(description, pool, f"{path}, which {spec.stage} should start from,")

@@ -115,3 +115,10 @@ def test_published_widths_have_the_expected_number_of_parameters() -> None:
     heads = (3 * width + 1) + (2 * 3 * width + 2 + 1)
     assert count_parameters(model) == stem + convolutions + skips_and_norms + heads
     assert isinstance(model.skips[1], nn.Identity)
+
+
+def test_a_network_without_edge_features_does_not_depend_on_them() -> None:
+    model, batch, other = build(SMALL.model_copy(update={"edge_features": False})).eval(), batch_of(), batch_of()
+    other.edge_attr = other.edge_attr.flip(0) + 1.0
+    assert torch.equal(model(batch).window_logit, model(other).window_logit)
+    assert not any("edge" in name for name, _ in model.named_parameters())

@@ -107,3 +107,9 @@ def test_training_lowers_the_error_on_benign_windows() -> None:
         optimizer.step()
         losses.append(loss.features.item())
     assert losses[-1] < 0.6 * losses[0]
+
+
+def test_an_autoencoder_without_edge_features_does_not_depend_on_them() -> None:
+    model, batch, other = build(SMALL.model_copy(update={"edge_features": False})).eval(), batch_of(), batch_of()
+    other.edge_attr = other.edge_attr.flip(0) + 1.0
+    assert torch.equal(model(batch).reconstruction, model(other).reconstruction)

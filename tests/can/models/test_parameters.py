@@ -33,7 +33,6 @@ def test_a_plan_counts_the_parameters_of_its_models(preset: str) -> None:
         AutoencoderConfig(hidden_dims=(16, 8, 4), conv_type="gatv2", id_buckets=32),
         AutoencoderConfig(hidden_dims=(16, 8, 4), edge_features=False),
         AutoencoderConfig(hidden_dims=(16, 8, 4), edge_features=False, conv_type="gatv2"),
-        AutoencoderConfig(hidden_dims=(16, 8, 4), edge_features=False, use_cugraph=True),
     ],
 )
 def test_the_formula_of_the_autoencoder(config: AutoencoderConfig) -> None:

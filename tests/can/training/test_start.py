@@ -262,3 +262,17 @@ def test_a_run_on_other_features_cannot_be_started_from(run: OutputDirectory) ->
     directory.create(spec.model_copy(update={"config": {"feature_version": FEATURE_VERSION + 1}}))
     with pytest.raises(StageInputError, match=f"features of version {FEATURE_VERSION + 1}"):
         starting_weights(config, plan_can(config))
+
+
+def test_a_stage_does_not_start_from_weights_of_a_network_without_edge_features(tmp_path: Path) -> None:
+    stores = make_stores(tmp_path)
+    edge_free = {"gat": SMALL_GAT | {"edge_features": False}, "training": FAST}
+    first = make_stage(tmp_path / "first", "normal", edge_free, stores)
+    assert isinstance(run_stage(first, quiet=True), Finished)
+    weights = {START: first.weights_path}
+    second = make_stage(tmp_path / "second", "normal", edge_free, stores, **weights)
+    assert isinstance(run_stage(second, quiet=True), Finished)
+    other = make_stage(tmp_path / "other", "normal", NORMAL, stores, **weights)
+    outcome = run_stage(other, quiet=True)
+    assert isinstance(outcome, Failed)
+    assert "edge_features is True and was False" in outcome.evidence
