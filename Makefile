@@ -1,6 +1,8 @@
 # The two commands to know: `make train` and `make test`. Everything is installed in .venv; pip leaves kdgat.egg-info beside it.
 # The first of these that is there and fits. Images have 3.11, which jobs in them need here, too.
 PYTHON ?= python3.11 python3.12 python3.13 python3
+# Another torch than that of constraints.txt, for GPUs that it has no code for: make install TORCH=2.10.0 (docs/gpu.md).
+TORCH ?=
 VENV ?= .venv
 SHELL := /bin/bash
 OUT ?= runs/synthetic
@@ -30,7 +32,7 @@ install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 $(STAMP): pyproject.toml constraints.txt
 	@tried=; for python in $(PYTHON); do \
 		if ! command -v $$python >/dev/null; then said="is not in PATH"; \
-		elif said=$$($$python install.py --fits 2>&1); then exec $$python install.py --venv $(VENV) --editable '.[dev]'; fi; \
+		elif said=$$($$python install.py --fits 2>&1); then exec $$python install.py --venv $(VENV) $(addprefix --torch=,$(TORCH)) --editable '.[dev]'; fi; \
 		tried="$$tried; $$python $${said%%$$'\n'*}"; \
 	done; \
 	echo "error: kdgat needs Python 3.11, 3.12 or 3.13 ($${tried#; }): install one (Debian, Ubuntu:" \

@@ -71,6 +71,14 @@ def find_torch(python: Path, constraints: Path) -> "tuple[str, Needs]":
     return found["version"], CUDA if has_cuda else CPU
 
 
+def with_other_torch(constraints: Path, version: str, folder: Path) -> Path:
+    """Write constraints that pin torch to another version, and what torch pins itself not at all."""
+    lines = [line for line in constraints.read_text().splitlines() if not line.startswith(("torch==", "triton=="))]
+    changed = folder / "constraints.txt"
+    changed.write_text("\n".join([*lines, f"torch=={version}", ""]))
+    return changed
+
+
 def size_of(folder: Path) -> int:
     """Return the bytes that a folder takes on disk; files that vanish meanwhile count nothing."""
     total = 0
@@ -209,6 +217,7 @@ def main() -> int:
     parser.add_argument("--fits", action="store_true", help="only say whether this Python is one that kdgat runs with")
     parser.add_argument("--venv", type=Path, default=Path(".venv"))
     parser.add_argument("--constraint", type=Path, default=Path("constraints.txt"))
+    parser.add_argument("--torch", default="", metavar="VERSION", help="another than that of the constraints")
     given, words = parser.parse_known_args()
     if given.fits:
         print(unfitness(), end="")
@@ -218,14 +227,15 @@ def main() -> int:
     try:
         python = make_environment(given.venv)
         forget_half_installed(given.venv)
-        torch, needs = find_torch(python, given.constraint)
+        constraints = with_other_torch(given.constraint, given.torch, given.venv) if given.torch else given.constraint
+        torch, needs = find_torch(python, constraints)
         kind = "with CUDA" if needs is CUDA else "for processors alone, without CUDA"
         about = f"with torch {torch}, {kind}" if torch else "at most"
         say(f"Installing into {given.venv}: {_gigabytes(needs.environment)} ({about}), in one to ten minutes")
         require_room(given.venv, needs)
         install(
             python,
-            ["--constraint", str(given.constraint), *words],
+            ["--constraint", str(constraints), *words],
             Signs(given.venv, needs),
             given.venv / "install.log",
         )

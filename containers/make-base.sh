@@ -33,10 +33,11 @@ else
 fi
 
 chmod 755 "$work"
-mmdebstrap --quiet --variant=apt --mode=root --include=python3,python3-venv,ca-certificates \
+mmdebstrap --quiet --variant=apt --mode=root --include=python3,python3-venv,libpython3-dev,ca-certificates \
     --aptopt='Acquire::Check-Valid-Until "false"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --dpkgopt='path-exclude=/usr/lib/*.a' \
     --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/var/log/* "$1"/root/.cache' \
     --customize-hook='rm -f "$1"/etc/resolv.conf "$1"/etc/hostname "$1"/etc/apt/apt.conf.d/99mmdebstrap' \
     --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' \

@@ -17,7 +17,18 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 import install
-from install import CPU, CUDA, InstallError, Needs, Signs, find_torch, forget_half_installed, require_room, size_of
+from install import (
+    CPU,
+    CUDA,
+    InstallError,
+    Needs,
+    Signs,
+    find_torch,
+    forget_half_installed,
+    require_room,
+    size_of,
+    with_other_torch,
+)
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +101,21 @@ def test_what_an_environment_takes_is_that_of_the_torch_that_pip_would_install(
     wheel(index, "torch", "sympy", *requirements)
     (tmp_path / "constraints.txt").write_text("torch==1.0  # why\n")
     assert find_torch(Path(sys.executable), tmp_path / "constraints.txt") == ("1.0", needs)
+
+
+def test_another_torch_takes_the_place_of_the_pinned_one_and_brings_its_own_triton(tmp_path: Path) -> None:
+    given = tmp_path / "given.txt"
+    given.write_text("numpy==2.4.6\ntorch-geometric==2.8.1  # why\ntorch==2.13.0  # why\ntriton==3.7.1\n")
+    changed = with_other_torch(given, "2.10.0", tmp_path)
+    assert changed.read_text() == "numpy==2.4.6\ntorch-geometric==2.8.1  # why\ntorch==2.10.0\n"
+
+
+@pytest.mark.processes
+def test_a_torch_that_is_named_is_what_make_install_asks_for(index: Path, tmp_path: Path) -> None:
+    answer = make(tmp_path / "venv", "TORCH=2.10.0")
+    assert answer.returncode
+    assert "torch==2.10.0" in (tmp_path / "venv" / "constraints.txt").read_text()
+    assert "torch==2.13.0" not in answer.stderr
 
 
 @pytest.mark.processes

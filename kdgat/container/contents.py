@@ -23,6 +23,11 @@ _PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(.*(?:\n[ \t].*)*)"
 _HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 # Made by `python -m venv` or built from the checkout: no lock names them.
 _BESIDE_THE_LOCK: Final = {"kdgat", "pip", "setuptools"}
+# The least module of Python: what Triton compiles for each kernel is one, too.
+_MODULE: Final = """#include <Python.h>
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "kdgat_compiled", NULL, -1, NULL};
+PyMODINIT_FUNC PyInit_kdgat_compiled(void) { return PyModule_Create(&module); }
+"""
 
 
 def read_pins(text: str) -> dict[str, str]:
@@ -51,7 +56,7 @@ def compare_with_lock(pins: Mapping[str, str], installed: Mapping[str, str]) -> 
 
 
 def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[str]:
-    """Compare this interpreter with a lock, import the modules, and try the places for temporary files and caches."""
+    """Compare this interpreter with a lock, import the modules, try Triton's compiler and the places for files."""
     faults = []
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     if running != python_minor:
@@ -59,6 +64,8 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
     installed: dict[str, str] = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
     faults += compare_with_lock(read_pins(lock.read_text()), installed)
     faults += filter(None, map(_import_fault, modules))
+    if importlib.util.find_spec("triton"):
+        faults += filter(None, [_compiler_fault()])
     if not os.access(tempfile.gettempdir(), os.W_OK):
         faults.append(f"{tempfile.gettempdir()} cannot be written to")
     return faults
@@ -78,6 +85,17 @@ def _import_fault(module: str) -> str | None:
         importlib.import_module(module)
     except Exception as error:  # whatever an import can raise is the answer that is asked for
         return f"import {module}: {type(error).__name__}: {error}"
+    return None
+
+
+def _compiler_fault() -> str | None:
+    """Compile and load a module as Triton does before it launches a kernel, which wants no GPU."""
+    from triton.runtime.build import compile_module_from_src
+
+    try:
+        compile_module_from_src(_MODULE, "kdgat_compiled")
+    except Exception as error:  # of compiler, headers, linker or folder: whatever fails is the answer
+        return f"Triton cannot compile its launchers: {type(error).__name__}: {error}"
     return None
 
 

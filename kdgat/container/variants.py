@@ -54,6 +54,7 @@ VARIANTS: Final = {
             "cuml-cu12==26.10.*",
             "pylibcugraph-cu12==26.10.*",
             "cugraph-pyg-cu12==26.10.*",
+            "ziglang==0.17.*",  # a C compiler, which Triton wants where it runs; the base has none
         ),
         unconstrained=("numba", "llvmlite", "torch", "triton"),  # RAPIDS needs numba below 0.65; torch pins its triton
         # torch pins 12.8.93, and RAPIDS links code of 12.9: within CUDA 12 the newer library serves both.
@@ -69,6 +70,7 @@ VARIANTS: Final = {
             "cuml-cu13==26.10.*",
             "pylibcugraph-cu13==26.10.*",
             "cugraph-pyg-cu13==26.10.*",
+            "ziglang==0.17.*",  # as above
         ),
         unconstrained=("numba", "llvmlite"),
         uses_extra_indexes=False,

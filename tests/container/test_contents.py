@@ -85,3 +85,15 @@ def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_wher
     monkeypatch.setattr(contents, "has_driver", lambda: True)
     assert main([*words, "needs_driver"]) == 1
     assert "import needs_driver: RuntimeError: no driver" in capsys.readouterr().err
+
+
+def test_a_compiler_that_fails_is_a_fault_where_triton_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_families: None
+) -> None:
+    pytest.importorskip("triton", reason="comes with torch for CUDA")
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CC", "/bin/false")
+    lock = tmp_path / "one.lock"
+    lock.write_text("nothing==1\n")
+    faults = find_faults(lock, "3.11", [])
+    assert [fault for fault in faults if "Triton cannot compile its launchers" in fault]
