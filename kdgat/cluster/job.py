@@ -19,7 +19,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final, TypeGuard, TypeVar
+from typing import Final, TypeGuard
 
 from kdgat.base import wait_until
 from kdgat.cluster.attendance import Attendance
@@ -28,7 +28,7 @@ from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage import Failed, FailureKind, Outcome, RunDirectory
 from kdgat.stage.errors import TAKEN_OVER, RunDirectoryMissingError
-from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.faults import Answer, is_environment_fault, patiently
 from kdgat.stage.gpus import OF_THE_CARD
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
 
@@ -37,7 +37,6 @@ PAUSES_S: Final = (2.0, 10.0, 30.0)  # before the same job tries again: another 
 LEAVING_PAUSE_S: Final = 2.0  # the longest of these once the job is asked to leave
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
 JOB_VARIABLE: Final = "SLURM_JOB_ID"
-Answer = TypeVar("Answer")
 
 
 def main() -> None:
@@ -144,18 +143,15 @@ def _is_of_surroundings(outcome: Outcome | None) -> TypeGuard[Failed]:
 
 def _patiently(call: Callable[[], Answer], stop: StopRequest) -> Answer:
     """Call what the filesystem answers, again after pauses where it refuses."""
-    for pause_s in PAUSES_S:
-        try:
-            return call()
-        except OSError as error:
-            if not is_environment_fault(error):
-                raise
-            say(f"{error}: again in {pause_s:g} s")
-            if stop.is_set():  # Slurm's SIGKILL may be near
-                time.sleep(min(pause_s, LEAVING_PAUSE_S))
-            else:
-                stop.wait(pause_s)
-    return call()
+
+    def wait(error: Exception, pause_s: float) -> None:
+        say(f"{error}: again in {pause_s:g} s")
+        if stop.is_set():  # Slurm's SIGKILL may be near
+            time.sleep(min(pause_s, LEAVING_PAUSE_S))
+        else:
+            stop.wait(pause_s)
+
+    return patiently(call, PAUSES_S, wait)
 
 
 def _report(

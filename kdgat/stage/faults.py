@@ -6,8 +6,9 @@ Libraries are recognised by name and words, because this layer imports none of t
 import errno
 import os
 import re
-from collections.abc import Iterator
-from typing import Final
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError, RunDirectoryMissingError, StageBusyError
 
@@ -41,6 +42,8 @@ _GPU_MISTAKES: Final = re.compile(
     r"assert|invalid (argument|value|configuration|device function|resource handle)|no kernel image|"
     r"INVALID_VALUE|BAD_PARAM|NOT_SUPPORTED|ARCH_MISMATCH"
 )
+PAUSES_S: Final = (0.1, 1.0, 5.0)
+Answer = TypeVar("Answer")
 # The dynamic linker, for what another node may have: a driver's library, a newer C library, a file that can be read.
 _LINKER: Final = re.compile(r"cannot open shared object file|cannot read file data|version `GLIBC")
 
@@ -48,6 +51,22 @@ _LINKER: Final = re.compile(r"cannot open shared object file|cannot read file da
 def is_environment_fault(error: BaseException) -> bool:
     """Tell whether an error is a fault of what is around the stage, which another node or a later try may not have."""
     return any(_is_fault(one) for one in with_causes(error))
+
+
+def patiently(
+    work: Callable[[], Answer],
+    pauses_s: Sequence[float] = PAUSES_S,
+    wait: Callable[[Exception, float], object] = lambda _, pause_s: time.sleep(pause_s),
+) -> Answer:
+    """Do what can be done again, after each of some pauses where surroundings refuse; `wait` is told why."""
+    for pause_s in pauses_s:
+        try:
+            return work()
+        except Exception as error:
+            if not is_environment_fault(error):
+                raise
+            wait(error, pause_s)
+    return work()
 
 
 def describe_fault(error: BaseException) -> str | None:

@@ -2,28 +2,25 @@
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from kdgat.base import write_json_atomically
 from kdgat.base.files import list_folder, remove_temporary_files
 from kdgat.base.kept import refuse_newer
 from kdgat.stage import Paused, RunDirectory
 from kdgat.stage.directory import phase_progress
-from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.faults import patiently
 from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.running_time import RunningTime
 
 T = TypeVar("T")
-
-PAUSES_S: Final = (0.1, 1.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -33,18 +30,6 @@ class Part:
     name: str  # "train/00000032": its place in the run directory's `parts`
     size: int  # in the unit of the progress
     make: Callable[[Path], object]  # writes the file of the part, where it has one; returns its summary, plain data
-
-
-def patiently(work: Callable[[], T]) -> T:
-    """Do what can be done again, after a pause where the filesystem refuses: what is joined is read from many files."""
-    for pause_s in PAUSES_S:
-        try:
-            return work()
-        except Exception as error:
-            if not is_environment_fault(error):
-                raise
-            time.sleep(pause_s)
-    return work()
 
 
 class _CallingThread(Executor):

@@ -8,8 +8,9 @@ from typing import Any
 
 from kdgat.base import UserError
 from kdgat.stage import Finished, Outcome, RunDirectory
+from kdgat.stage.faults import patiently
 from kdgat.training.deadline import Deadline
-from kdgat.training.parts import Part, Parts, patiently
+from kdgat.training.parts import Part, Parts
 
 
 class Preparation(ABC):

@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 from kdgat.stage import EnvironmentFaultError, FailureKind, RunDirectoryError, StageBusyError
 from kdgat.stage.errors import OwnerLostError
-from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.faults import is_environment_fault, patiently
 from kdgat.stage.runner import failure_kind
 
 
@@ -165,3 +165,36 @@ def test_a_directory_that_others_have_is_no_fault_of_the_stage() -> None:
 def test_a_sentence_that_quotes_an_errno_is_none() -> None:
     assert not is_environment_fault(RunDirectoryError("os error 28 stands in this key"))
     assert not is_environment_fault(KeyError("os error 2"))
+
+
+def test_what_the_filesystem_refuses_is_tried_again_after_each_pause() -> None:
+    refusals = iter([OSError(errno.ESTALE, "Stale file handle"), OSError(errno.EIO, "Input/output error")])
+    waited: list[tuple[str, float]] = []
+
+    def read() -> str:
+        for error in refusals:
+            raise error
+        return "read"
+
+    assert patiently(read, (0.1, 0.2), lambda error, pause_s: waited.append((str(error), pause_s))) == "read"
+    assert waited == [("[Errno 116] Stale file handle", 0.1), ("[Errno 5] Input/output error", 0.2)]
+
+
+def test_a_refusal_that_lasts_is_raised() -> None:
+    def read() -> str:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with pytest.raises(OSError, match="Stale"):
+        patiently(read, (0.0, 0.0))
+
+
+def test_a_mistake_is_raised_at_once() -> None:
+    tries = []
+
+    def read() -> str:
+        tries.append(1)
+        raise FileNotFoundError(errno.ENOENT, "no such part")
+
+    with pytest.raises(FileNotFoundError):
+        patiently(read)
+    assert len(tries) == 1

@@ -47,8 +47,8 @@ from kdgat.canbus.summary import (
 )
 from kdgat.graphs import GraphColumns, GraphStore, write_store
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
+from kdgat.stage.faults import patiently
 from kdgat.training import Deadline, Part, Parts, Preparation
-from kdgat.training.parts import patiently
 from kdgat.training.preparation import check_feature_version
 
 logger = logging.getLogger(__name__)
