@@ -6,7 +6,7 @@ asks the device for a size, so the host never waits for it: a step costs the cop
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch_geometric.data import Batch
 from kdgat.graphs.batches import COMPUTED, StoredGraph, TensorColumns
 from kdgat.graphs.schema import EDGE_INDEX
 
-Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]
+Order = Callable[[NDArray[np.int64]], NDArray[np.int64]]  # of the graphs of a batch, as it has them
 
 GRANULE: Final = 64  # what numbers of nodes and edges are rounded up to, at least
 
@@ -36,7 +36,7 @@ class Capacity(NamedTuple):
         """Return what the largest of some batches needs, with a node of padding at least."""
         node_counts = (columns.node_ptr[1:] - columns.node_ptr[:-1]).numpy()
         edge_counts = (columns.edge_ptr[1:] - columns.edge_ptr[:-1]).numpy()
-        sizes = [(len(one), node_counts[one].sum(), edge_counts[one].sum()) for one in batches] or [(0, 0, 0)]
+        sizes = [(len(one), node_counts[one].sum(), edge_counts[one].sum()) for one in batches]
         graphs, nodes, edges = (int(max(column)) for column in zip(*sizes, strict=True))
         return Capacity(graphs, _rounded(nodes + 1), _rounded(edges))
 
@@ -73,11 +73,6 @@ class StaticGather:
         self._staged = [torch.empty(capacity.graphs, dtype=torch.int64, pin_memory=is_pinned) for _ in range(2)]
         self._copied = [torch.cuda.Event() for _ in range(2)] if is_pinned else []  # type: ignore[no-untyped-call]
         self._turn = 0
-
-    @classmethod
-    def of(cls, columns: TensorColumns, plan: Sequence[NDArray[np.int64]], order: Order | None = None) -> StaticGather:
-        """Return what has room for the largest batch of a plan."""
-        return cls(columns, Capacity.of(columns, plan), order)
 
     def choose(self, indices: NDArray[np.int64]) -> None:
         """Copy the indices [up to B] of the next batch to the device: all that a captured step needs of the host."""

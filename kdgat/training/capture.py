@@ -20,7 +20,7 @@ from lightning import LightningModule
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from kdgat.graphs.padding import StaticGather
+from kdgat.graphs.padding import Capacity, StaticGather
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.graph_source import GraphSource
@@ -39,7 +39,7 @@ def why_not(config: TrainingConfig, device: torch.device, module: LightningModul
         return "there is no GPU"
     if not getattr(module, "takes_padding", False) or takes_index(module.training_step):
         return f"{type(module).__name__} heeds no masks of padding"
-    if not isinstance(source, GraphSource) or source.padded([]) is None:
+    if not isinstance(source, GraphSource) or source.placed() is None:
         return "the graphs do not lie in the GPU's memory"
     if config.precision == "16-mixed":
         return "training.precision=16-mixed looks at each step's gradients"
@@ -78,14 +78,16 @@ class CapturedSteps:
         self._names: tuple[str, ...] = ()  # of what is logged, once that is known
         self._sums = torch.zeros(0, dtype=torch.float64, device=self._device)
         self._views: dict[str, Tensor] = {}
-        self._graphs: dict[Any, tuple[StaticGather, torch.cuda.CUDAGraph]] = {}  # by sizes of the batches
+        self._graphs: dict[Capacity, tuple[StaticGather, torch.cuda.CUDAGraph]] = {}  # by sizes of the batches
         self._stream: torch.cuda.Stream | None = None
 
     def begin(self, plan: Sequence[NDArray[np.int64]]) -> None:
         """Let the batches of an epoch come next."""
-        gather = self._source.padded(plan)
-        assert gather is not None
-        self._gather = self._graphs[gather.capacity][0] if gather.capacity in self._graphs else gather
+        placed = self._source.placed()
+        assert placed is not None
+        capacity = Capacity.of(placed.columns, plan)
+        known = self._graphs.get(capacity)
+        self._gather = known[0] if known else StaticGather(placed.columns, capacity, placed.order)
 
     def step(self, indices: NDArray[np.int64], rate: float) -> Tensor:
         """Do the optimizer step of a batch; return its loss."""

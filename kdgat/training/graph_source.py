@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from kdgat.graphs import ColumnStore, GraphColumns
-from kdgat.graphs.padding import StaticGather
+from kdgat.graphs.placement import Placed
 from kdgat.training.batch_size import BatchLimit, GraphSizes
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource
@@ -25,8 +25,8 @@ class Store(Protocol):
         """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
         ...
 
-    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
-        """Return what gathers batches padded to the largest of a plan; None where the graphs lie on no device."""
+    def placed(self) -> Placed | None:
+        """Return the graphs that lie on a GPU; None where they do not."""
         ...
 
 
@@ -61,9 +61,9 @@ class GraphSource(StatelessSource):
         """Gather on a device from now on, where that is faster and there is room; batches stay the same."""
         self.store.place_on(device)
 
-    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
-        """Return what gathers batches padded to the largest of a plan; None where the graphs lie on no device."""
-        return self.store.padded(plan)
+    def placed(self) -> Placed | None:
+        """Return the graphs that lie on a GPU; None where they do not."""
+        return self.store.placed()
 
     def graphs(self) -> NDArray[np.int64]:
         """Return every graph that some epoch may bring."""

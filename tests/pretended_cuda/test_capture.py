@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Batch
 
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
-from kdgat.can.sections import AttentionConfig, AutoencoderConfig
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig, DistillationConfig
+from kdgat.can.training.distillation import TeacherOutputs
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
 from kdgat.can.training.sampling import PoolSource
 from kdgat.stage import RunDirectory
@@ -25,13 +27,24 @@ from tests.pretended_cuda.device import Graph, Seen
 CONFIG = TrainingConfig(max_epochs=3, batch_size=12, capture=True, patience=None, checkpoint_interval_s=1e6)
 
 
+KINDS = ("detector", "autoencoder", "student detector", "student autoencoder")
+
+
 def make_module(kind: str) -> DetectionObjective | AutoencoderObjective:
     seed_everything(0)
     features = NUM_NODE_FEATURES, NUM_EDGE_FEATURES
-    if kind == "detector":
+    distillation = DistillationConfig() if kind.startswith("student") else None
+    if kind.endswith("detector"):
         config = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.2)
-        return DetectionObjective(GraphAttentionNetwork(config, *features))
-    return AutoencoderObjective(GraphAutoencoder(AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2), *features))
+        return DetectionObjective(GraphAttentionNetwork(config, *features), distillation=distillation)
+    model = GraphAutoencoder(AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2), *features)
+    return AutoencoderObjective(model, distillation, num_teacher_latent=5)
+
+
+def teach(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return outputs of a teacher of both kinds of students."""
+    nodes = {"node_logit": batch.x[:, 0], "latent": batch.x[:, :5].cos(), "reconstruction": batch.x.sin()}
+    return {"window_logit": 2.0 * batch.y - 1.0}, nodes
 
 
 def train(path: Path, kind: str, changes: dict[str, Any] | None = None) -> tuple[Tensor, Sequence[dict[str, Any]]]:
@@ -39,15 +52,16 @@ def train(path: Path, kind: str, changes: dict[str, Any] | None = None) -> tuple
     path.mkdir(exist_ok=True)
     config, module = CONFIG.model_copy(update=changes or {}), make_module(kind)
     pools = [PooledStores([planted_columns(40, seed=seed), planted_columns(30, seed=seed + 1)]) for seed in (0, 2)]
+    taught = TeacherOutputs.compute(path / "teacher", pools[0], teach, {}) if kind.startswith("student") else None
     sources = [
-        PoolSource(pool, np.arange(70), config, 0, shuffle=is_train)
+        PoolSource(pool, np.arange(70), config, 0, shuffle=is_train, store=taught if is_train else None)
         for pool, is_train in zip(pools, (True, False), strict=True)
     ]
     result = fit(module, *sources, config, RunDirectory(path), 0)
     return torch.cat([one.detach().cpu().flatten() for one in module.parameters()]), result.history
 
 
-@pytest.mark.parametrize("kind", ["detector", "autoencoder"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_recorded_steps_are_the_same_steps(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorded, history = train(tmp_path / "recorded", kind)
     # The same on padded batches, each operator by itself.
@@ -107,7 +121,7 @@ def test_a_killed_training_ends_with_the_same_bits(tmp_path: Path, monkeypatch: 
     assert rows == history
 
 
-@pytest.mark.parametrize("kind", ["detector", "autoencoder"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_padded_training_is_that_of_plain_batches_but_for_last_bits(kind: str, tmp_path: Path) -> None:
     _, history = train(tmp_path / "recorded", kind)
     _, expected = train(tmp_path / "plain", kind, {"capture": False})

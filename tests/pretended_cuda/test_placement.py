@@ -40,7 +40,9 @@ def test_a_batch_from_the_device_is_the_one_from_the_host(paths: dict[str, Path]
         assert torch.equal(batch[name].cpu(), expected[name]), name
 
 
-def test_outputs_of_a_teacher_belong_to_the_windows_on_the_device(paths: dict[str, Path], tmp_path: Path) -> None:
+def test_outputs_of_a_teacher_lie_on_the_device_beside_the_windows(
+    paths: dict[str, Path], tmp_path: Path, seen: Seen
+) -> None:
     with on_the_processor():
         pool = PooledStores.open(paths)
         outputs = TeacherOutputs.compute(
@@ -49,11 +51,14 @@ def test_outputs_of_a_teacher_belong_to_the_windows_on_the_device(paths: dict[st
             lambda batch: ({"number": batch.graph_index.float()}, {"features": 2 * batch.x}),
             {},
         )
+        expected = outputs.gather(WINDOWS)
     outputs.place_on(CUDA)
+    seen.clear()
     batch = outputs.gather(WINDOWS)
-    assert batch.x.device == CUDA
-    assert torch.equal(batch.teacher_number, batch.graph_index.cpu().float())
-    assert torch.equal(batch.teacher_features, 2 * batch.x.cpu())
+    assert (seen.uploads.total(), seen.waits.total()) == (2, 0)
+    for name in expected.keys():  # noqa: SIM118 - a batch is no mapping
+        assert batch[name].device == CUDA, name
+        assert torch.equal(batch[name].cpu(), expected[name]), name
 
 
 def test_what_takes_too_much_of_the_memory_stays_on_the_host(

@@ -13,7 +13,7 @@ from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
 from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, place_columns, pointers
 from kdgat.graphs.columns import gather_rows
-from kdgat.graphs.padding import StaticGather
+from kdgat.graphs.placement import Placed
 from kdgat.stage import RunDirectory, StageSpec, input_path
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
@@ -112,9 +112,9 @@ class PooledStores:
         if self._placed is None or self._placed.device != device:
             self._placed = place_columns(self.parts, device)
 
-    def padded(self, plan: Sequence[NDArray[np.int64]]) -> StaticGather | None:
-        """Return what gathers batches padded to the largest of a plan; None where the windows lie on no GPU."""
-        return None if self._placed is None else StaticGather.of(self._placed, plan, self.by_store)
+    def placed(self) -> Placed | None:
+        """Return the windows that lie on a GPU; None where they do not."""
+        return None if self._placed is None else Placed(self._placed, self.by_store)
 
     def by_store(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return windows as a batch has them: those of one store together, in their order."""

@@ -6,7 +6,7 @@ memory-mapped arrays. The existing practice of running the teacher in every step
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,25 @@ from kdgat.base import UserError, write_json_atomically
 from kdgat.base.files import remove_tree, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
+from kdgat.can.models.masks import masked_loss
+from kdgat.graphs.placement import Placed, add_columns
+from kdgat.graphs.schema import Column, Level
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
 
 
-def distil_bernoulli(student_logit: Tensor, teacher_logit: Tensor, temperature: float) -> Tensor:
+def distil_bernoulli(
+    student_logit: Tensor, teacher_logit: Tensor, temperature: float, mask: Tensor | None = None
+) -> Tensor:
     """Return T^2 KL(teacher || student) between Bernoulli distributions tempered by T, averaged over the logits.
 
     For one logit, the softmax over two classes of Hinton et al. 2015 is the logistic function of logit / T. T^2 keeps
-    the size of the gradient independent of T. Zero where the student agrees with the teacher.
+    the size of the gradient independent of T. Zero where the student agrees with the teacher. A mask keeps some logits.
     """
-    target = (teacher_logit / temperature).sigmoid()
-    entropy = functional.binary_cross_entropy_with_logits(teacher_logit / temperature, target)
-    cross = functional.binary_cross_entropy_with_logits(student_logit / temperature, target)
+    target, loss = (teacher_logit / temperature).sigmoid(), functional.binary_cross_entropy_with_logits
+    entropy = masked_loss(loss, teacher_logit / temperature, target, mask)
+    cross = masked_loss(loss, student_logit / temperature, target, mask)
     return temperature**2 * (cross - entropy)
 
 
@@ -57,6 +62,7 @@ class TeacherOutputs:
         self._pool = pool
         self._window = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["window"]}
         self._node = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["node"]}
+        self._placed: Placed | None = None
 
     @staticmethod
     def compute(
@@ -118,14 +124,24 @@ class TeacherOutputs:
         return TeacherOutputs(directory, pool)
 
     def place_on(self, device: torch.device) -> None:
-        """Gather the windows on a device from now on, where there is room; the outputs stay in their files."""
+        """Gather windows and outputs on a device from now on, if it is a GPU with room for them."""
         self._pool.place_on(device)
+        windows = self._pool.placed()
+        if windows is None or (self._placed is not None and self._placed.columns.device == device):
+            return
+        arrays = {_column(name, "graph", array): array for name, array in self._window.items()}
+        arrays |= {_column(name, "node", array): array for name, array in self._node.items()}
+        columns = add_columns(windows.columns, arrays)
+        self._placed = None if columns is None else Placed(columns, windows.order)
 
-    def padded(self, plan: Sequence[NDArray[np.int64]]) -> None:
-        """Gather no padded batches: the outputs of a teacher are sent with each."""
+    def placed(self) -> Placed | None:
+        """Return windows and outputs that lie on a GPU; None where one of them does not."""
+        return self._placed
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows of the pool as one batch with `teacher_*` attributes."""
+        if self._placed is not None:
+            return self._placed.gather(indices)
         batch, graphs = self._pool.gather(indices), self._pool.by_store(indices)
         for name, array in self._window.items():
             batch[f"teacher_{name}"] = torch.from_numpy(array[graphs])
@@ -133,6 +149,10 @@ class TeacherOutputs:
         for name, array in self._node.items():
             batch[f"teacher_{name}"] = torch.from_numpy(array[nodes])
         return batch
+
+
+def _column(name: str, level: Level, array: NDArray[Any]) -> Column:
+    return Column(f"teacher_{name}", level, "float32", array.shape[1] if array.ndim > 1 else 0, in_batch=True)
 
 
 def _reserve(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:

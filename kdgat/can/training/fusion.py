@@ -7,7 +7,6 @@ decision, `Fusion.is_alarm`; batches are independent states, so there is nothing
 
 import io
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,7 +65,7 @@ class _States(NamedTuple):
     def place_on(self, device: torch.device) -> None:
         pass
 
-    def padded(self, plan: Sequence[NDArray[np.int64]]) -> None:
+    def placed(self) -> None:
         pass
 
 

@@ -83,6 +83,8 @@ class RankedScores:
 class DetectionObjective(LightningModule):
     """Window and node cross entropy of a graph attention network, with a teacher where the batch carries one."""
 
+    takes_padding: Final = True  # losses heed the masks of padded batches
+
     def __init__(
         self,
         model: GraphAttentionNetwork,
@@ -96,31 +98,24 @@ class DetectionObjective(LightningModule):
         self._validation = ConfusionCounts()
         self._ranked = RankedScores()
 
-    @property
-    def takes_padding(self) -> bool:
-        """Return whether losses heed the masks of padded batches, which have no outputs of a teacher."""
-        return self.distillation is None
-
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
         config = self.config
         output = self.model(batch)
-        smoothing = config.label_smoothing
-        window = smoothed_cross_entropy(
-            output.window_logit, batch.y, config.positive_weight, smoothing, mask_of(batch, "graph")
-        )
+        smoothing, windows, nodes = config.label_smoothing, mask_of(batch, "graph"), mask_of(batch, "node")
+        window = smoothed_cross_entropy(output.window_logit, batch.y, config.positive_weight, smoothing, windows)
         loss = window
         if config.node_weight > 0:
             node = smoothed_cross_entropy(
-                output.node_logit, batch.node_y, config.node_positive_weight, smoothing, mask_of(batch, "node")
+                output.node_logit, batch.node_y, config.node_positive_weight, smoothing, nodes
             )
             loss = loss + config.node_weight * node
             self.log("train_node_loss", node.detach())
         if self.distillation is not None:
             temperature, weight = self.distillation.temperature, self.distillation.weight
-            imitation = distil_bernoulli(output.window_logit, batch.teacher_window_logit, temperature)
+            imitation = distil_bernoulli(output.window_logit, batch.teacher_window_logit, temperature, windows)
             if config.node_weight > 0:
-                of_nodes = distil_bernoulli(output.node_logit, batch.teacher_node_logit, temperature)
+                of_nodes = distil_bernoulli(output.node_logit, batch.teacher_node_logit, temperature, nodes)
                 imitation = imitation + config.node_weight * of_nodes
             self.log("train_distillation_loss", imitation.detach())
             loss = weight * imitation + (1 - weight) * loss
@@ -155,6 +150,8 @@ class DetectionObjective(LightningModule):
 class AutoencoderObjective(LightningModule):
     """Evidence lower bound of a graph autoencoder on benign windows, with a teacher where the batch carries one."""
 
+    takes_padding: Final = True  # losses heed the masks of padded batches
+
     def __init__(
         self,
         model: GraphAutoencoder,
@@ -170,19 +167,15 @@ class AutoencoderObjective(LightningModule):
                 raise TypeError("num_teacher_latent is needed to distil an autoencoder")
             self.projection = LatentProjection(model.latent_mean.out_features, num_teacher_latent)
 
-    @property
-    def takes_padding(self) -> bool:
-        """Return whether losses heed the masks of padded batches, which have no outputs of a teacher."""
-        return self.distillation is None
-
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch of benign windows."""
         output = self.model(batch)
         terms = self.model.loss(batch, output)
         loss = terms.total
         if self.distillation is not None and self.projection is not None:
-            latent = functional.mse_loss(self.projection(output.latent_mean), batch.teacher_latent)
-            rebuilt = functional.mse_loss(output.reconstruction, batch.teacher_reconstruction)
+            loss_of, mask = functional.mse_loss, mask_of(batch, "node")
+            latent = masked_loss(loss_of, self.projection(output.latent_mean), batch.teacher_latent, mask)
+            rebuilt = masked_loss(loss_of, output.reconstruction, batch.teacher_reconstruction, mask)
             imitation = 0.5 * latent + 0.5 * rebuilt
             self.log("train_distillation_loss", imitation.detach())
             loss = self.distillation.weight * imitation + (1 - self.distillation.weight) * loss

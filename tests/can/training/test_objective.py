@@ -112,16 +112,24 @@ def test_the_projection_of_a_distilled_autoencoder_is_trained_with_it() -> None:
     assert not any("projection" in name for name in model.state_dict())
 
 
+def taught(values: torch.Tensor) -> torch.Tensor:
+    """Return what a teacher could say of rows, those of padding included."""
+    return (3.0 * values + 1.0).cos()
+
+
+@pytest.mark.parametrize("is_student", [False, True])
 @pytest.mark.parametrize("kind", ["detector", "weighted detector", "autoencoder", "autoencoder of identifiers"])
-def test_padding_changes_neither_loss_nor_gradient(kind: str) -> None:
+def test_padding_changes_neither_loss_nor_gradient(kind: str, is_student: bool) -> None:
+    distillation = DistillationConfig() if is_student else None
     module: DetectionObjective | AutoencoderObjective
     if kind.endswith("detector"):
         loss = {"positive_weight": 3.0, "node_weight": 0.5, "label_smoothing": 0.1} if kind != "detector" else {}
-        module = DetectionObjective(detector(), DetectionLossConfig(**loss))
+        module = DetectionObjective(detector(), DetectionLossConfig(**loss), distillation)
     else:
         torch.manual_seed(0)
         config = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2, id_buckets=8 if "identifiers" in kind else 0)
-        module = AutoencoderObjective(GraphAutoencoder(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES))
+        model = GraphAutoencoder(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES)
+        module = AutoencoderObjective(model, distillation, num_teacher_latent=5)
     module.eval()  # what is drawn depends on the number of nodes
     columns = TensorColumns.from_columns(planted_columns(20))
     indices = np.array([4, 11, 2, 19])
@@ -130,6 +138,9 @@ def test_padding_changes_neither_loss_nor_gradient(kind: str) -> None:
     found = []
     for batch in (columns.gather(indices), padded()):
         module.zero_grad()
+        batch.teacher_window_logit = taught(batch.y.float())
+        batch.teacher_node_logit = taught(batch.node_y.float())
+        batch.teacher_latent, batch.teacher_reconstruction = taught(batch.x[:, :5]), taught(batch.x)
         logged = Recorder()
         module.__dict__["log"] = logged
         module.training_step(batch).backward()
