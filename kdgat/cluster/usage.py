@@ -95,6 +95,8 @@ class Usage(BaseModel):
     queue_s: float = Field(0.0, ge=0)
     rss_mib: int = Field(0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    gpu_reserved_mib: int = Field(0, ge=0)
+    gpu_free_mib: int | None = Field(None, ge=0)  # the least that was seen
     gpu_busy: float | None = Field(None, ge=0, le=1)  # share of the time
     loading_s: float = Field(0.0, ge=0)  # of training steps
     batch_size: dict[str, int] = Field(default_factory=dict)  # by fit, where it was searched for
@@ -204,6 +206,8 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
         rss_mib=record.peak_memory_mib + work.ranks_mib if record.peak_memory_mib else 0,
         gpu_mib=work.gpu_mib,
+        gpu_reserved_mib=work.gpu_reserved_mib,
+        gpu_free_mib=work.gpu_free_mib,
         gpu_busy=work.gpu_busy,
         loading_s=work.loading_s,
         batch_size=work.batch_size,

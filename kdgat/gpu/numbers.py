@@ -8,7 +8,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from kdgat.gpu.networks import NETWORKS
-from kdgat.gpu.step import Stepper, make_stepper, matrix_products
+from kdgat.gpu.step import Stepper, make_stepper
+from kdgat.training.device import matrix_products
 from kdgat.training.random_state import repeatable, seed_everything
 
 if TYPE_CHECKING:

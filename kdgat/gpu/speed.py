@@ -12,7 +12,8 @@ from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
 from kdgat.gpu.networks import NETWORKS
-from kdgat.gpu.step import Stepper, make_stepper, matrix_products
+from kdgat.gpu.step import Stepper, make_stepper
+from kdgat.training.device import matrix_products
 
 if TYPE_CHECKING:
     from kdgat.gpu.check import Rows

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
@@ -91,14 +89,3 @@ def make_stepper(name: str, device: str, size: int = 0, dropout: float = 0.1, pr
 @cache
 def _network(name: str) -> tuple[Network, GraphColumns]:
     return NETWORKS[name], NETWORKS[name].columns()
-
-
-@contextlib.contextmanager
-def matrix_products(how: str) -> Iterator[None]:
-    """Let products of single precision be computed as "highest" or "high" (TF32) says."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(how)
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)

@@ -18,7 +18,8 @@ IDLE: Final = 0.4  # share of the time, below which a GPU has too little to do
 LONG: Final = 0.3  # share of a step, above which the model waits for its data
 HEADINGS: Final = (
     *("Stage", "Device", "Walltime", "of asked", "Peak memory", "of asked"),
-    *("GPU memory", "GPU busy", "Loading", "In the queue", "Until the first step", "Seconds per step"),
+    *("GPU memory", "held by torch", "free at least"),
+    *("GPU busy", "Loading", "In the queue", "Until the first step", "Seconds per step"),
 )
 UNKNOWN: Final = "-"
 
@@ -90,6 +91,8 @@ def _row(name: str, usage: Usage) -> list[str]:
         format_memory(usage.rss_mib) if usage.rss_mib else UNKNOWN,
         f"{usage.rss_mib / asked.memory_mib:.0%}" if asked and usage.rss_mib else UNKNOWN,
         format_memory(usage.gpu_mib) if usage.gpu_mib else UNKNOWN,
+        format_memory(usage.gpu_reserved_mib) if usage.gpu_reserved_mib else UNKNOWN,
+        format_memory(usage.gpu_free_mib) if usage.gpu_free_mib is not None else UNKNOWN,
         f"{usage.gpu_busy:.0%}" if usage.gpu_busy is not None else UNKNOWN,
         f"{usage.loading_share:.0%}" if usage.loading_share else UNKNOWN,
         format_walltime(round(usage.queue_s)) if asked else UNKNOWN,

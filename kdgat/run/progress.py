@@ -53,15 +53,16 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 def describe_gpu_memory(progress: Mapping[str, Any]) -> str:
-    """State GiB that tensors take, that torch holds for them, and that are free: GPU 1.2 of 2.0 GiB, 20.5 free.
+    """State GiB that tensors take, that torch holds for them, that they took at most, and that are free.
 
     >>> describe_gpu_memory({"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_free_bytes": 6 << 30})
     'GPU 1.0 of 1.5 GiB, 6.0 free'
     """
-    allocated, reserved, free = (
-        _number(progress, f"gpu_{name}_bytes", 0.0) / 2**30 for name in ("allocated", "reserved", "free")
+    allocated, reserved, peak, free = (
+        _number(progress, f"gpu_{name}_bytes", 0.0) / 2**30 for name in ("allocated", "reserved", "peak", "free")
     )
-    return f"GPU {allocated:.1f} of {reserved:.1f} GiB, {free:.1f} free"
+    most = f", at most {peak:.1f}" if peak else ""  # of an older kdgat there is none
+    return f"GPU {allocated:.1f} of {reserved:.1f} GiB{most}, {free:.1f} free"
 
 
 def describe_seconds(seconds: float) -> str:

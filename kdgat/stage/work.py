@@ -40,6 +40,8 @@ class Work(BaseModel):
         device: name of the GPU, or cpu.
         size: bytes of all inputs, and graphs of an epoch where the stage trains.
         gpu_mib: the most that tensors took.
+        gpu_reserved_mib: the most that torch held for them.
+        gpu_free_mib: the least that was seen to be free of the GPU; None where nobody looked.
         gpu_busy: share of the time in which it computed; None where nobody knows.
         loading_s: in which training steps waited for their data.
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
@@ -60,6 +62,8 @@ class Work(BaseModel):
     fits: dict[str, FitWork] = Field(default_factory=dict)
     checkpoint_s: float = Field(0.0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    gpu_reserved_mib: int = Field(0, ge=0)
+    gpu_free_mib: int | None = Field(None, ge=0)
     gpu_busy: float | None = Field(None, ge=0, le=1)
     loading_s: float = Field(0.0, ge=0)
     staged_s: float = Field(0.0, ge=0)

@@ -76,7 +76,8 @@ class TrainingConfig(Config):
     patience: int | None = Field(10, ge=1)  # epochs without a better `monitor` before training stops
 
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = "auto"
-    precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
+    # tf32: single precision whose matrix products round their factors to ten bits, as a GPU's tensor cores take them.
+    precision: Literal["32-true", "tf32", "16-mixed", "bf16-mixed"] = "32-true"
     num_threads: int = Field(1, ge=1)  # of torch on the CPU; another number sums in another order
     # Processes that share a batch; see `Ranks`.
     num_ranks: Annotated[int | None, ExecutionOnly] = Field(None, ge=1, exclude_if=lambda number: number is None)
@@ -95,6 +96,8 @@ class TrainingConfig(Config):
     # where time goes
     profile: Annotated[bool, ExecutionOnly] = False
     profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
+    # What takes the memory of a GPU; see `kdgat.training.gpu_memory`.
+    memory_snapshot: Annotated[bool, ExecutionOnly] = Field(False, exclude_if=lambda is_on: not is_on)
     # What else gets the rows of metrics.jsonl; see `kdgat.training.loggers`.
     loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field((), exclude_if=lambda names: not names)
 
@@ -107,8 +110,8 @@ class TrainingConfig(Config):
 
     @model_validator(mode="after")
     def _check_precision(self) -> Self:
-        if self.precision == "16-mixed" and self.accelerator == "cpu":
-            raise ValueError("precision 16-mixed needs a GPU: use bf16-mixed or 32-true with accelerator cpu")
+        if self.precision in ("16-mixed", "tf32") and self.accelerator == "cpu":
+            raise ValueError(f"precision {self.precision} needs a GPU: use bf16-mixed or 32-true with accelerator cpu")
         if self.batch_size_mode != "fixed" and self.accelerator == "cpu" and self.memory_budget is None:
             raise ValueError(budget_needed(self.batch_size_mode))
         return self

@@ -1,6 +1,9 @@
 """What differs between machines: device, precision, and the optimizer kernels that go with them."""
 
+import contextlib
 import gc
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 import torch
@@ -13,7 +16,7 @@ from kdgat.stage import EnvironmentFaultError
 from kdgat.stage.gpus import NO_KERNELS, has_kernels, num_given_gpus
 from kdgat.training.config import TrainingConfig
 
-BFLOAT16_CAPABILITY: Final = (8, 0)  # Ampere; before it bfloat16 is emulated, slower than single precision
+AMPERE: Final = (8, 0)  # capability; before it bfloat16 is emulated, slower than single precision, and TF32 is none
 
 
 def make_fabric(config: TrainingConfig) -> Fabric:
@@ -23,11 +26,13 @@ def make_fabric(config: TrainingConfig) -> Fabric:
         ConfigurationError: if the device cannot compute in `config.precision`.
     """
     check_accelerator(config.accelerator)
-    fabric = Fabric(
-        accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
-    )
-    if config.precision == "16-mixed" and fabric.device.type == "cpu":
-        raise ConfigurationError("training.precision=16-mixed needs a GPU and there is none: use bf16-mixed or 32-true")
+    precision = "32-true" if config.precision == "tf32" else config.precision  # see `products_of`
+    fabric = Fabric(accelerator=config.accelerator, devices=1, precision=precision, plugins=[LightningEnvironment()])
+    without = {"16-mixed": ("cpu",), "tf32": ("cpu", "mps")}.get(config.precision, ())
+    if fabric.device.type in without:
+        raise ConfigurationError(
+            f"training.precision={config.precision} needs a GPU and there is none: use bf16-mixed or 32-true"
+        )
     if fabric.device.type == "cuda" and torch.version.hip is None:
         _check_precision(config.precision)
     fabric.launch()
@@ -37,14 +42,30 @@ def make_fabric(config: TrainingConfig) -> Fabric:
 def _check_precision(precision: str) -> None:
     """Refuse what the GPU has no units for, and let large products in half precision be summed in single."""
     capability = torch.cuda.get_device_capability()
-    if precision == "bf16-mixed" and capability < BFLOAT16_CAPABILITY:
+    if precision in ("bf16-mixed", "tf32") and capability < AMPERE:
         raise ConfigurationError(
-            f"training.precision=bf16-mixed needs a GPU of capability 8.0 (A100) or newer, and "
+            f"training.precision={precision} needs a GPU of capability 8.0 (A100) or newer, and "
             f"{torch.cuda.get_device_name()} has {capability[0]}.{capability[1]}: use 32-true or 16-mixed, or another "
             "kind of GPU"
         )
     if precision == "16-mixed":  # else a V100 meets sums that are too large for 16 bits
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
+@contextlib.contextmanager
+def matrix_products(how: str) -> Iterator[None]:
+    """Let products of single precision be computed as "highest" or "high" (TF32) says."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision(how)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def products_of(precision: str) -> AbstractContextManager[None]:
+    """Let products of single precision be computed as `training.precision` says."""
+    return matrix_products("high") if precision == "tf32" else contextlib.nullcontext()
 
 
 def choose_device(accelerator: str = "auto") -> torch.device:

@@ -24,8 +24,9 @@ from kdgat.training.batch_size import settle_batches
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.device import describe_machine, make_fabric, make_optimizer
+from kdgat.training.device import describe_machine, make_fabric, make_optimizer, products_of
 from kdgat.training.epoch import Epochs, Pause
+from kdgat.training.gpu_memory import memory_watched
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.loggers import End, Loggers
 from kdgat.training.profile import Profile
@@ -84,6 +85,9 @@ def fit(
         on_cpu = fabric.device.type == "cpu"
         deterministic = on_cpu if config.deterministic is None else config.deterministic
         stack.enter_context(repeatable(config.num_threads, deterministic, strict=config.deterministic is True))
+        stack.enter_context(products_of(config.precision))
+        is_first = seat is None or seat.rank == 0
+        stack.enter_context(memory_watched(config, directory, name, fabric.device, is_first=is_first))
         machine = describe_machine(fabric.device)
         note_in_attempt(directory.provenance_path, trains_on=machine)
         work = directory.work

@@ -25,7 +25,7 @@ from kdgat.base import UserError
 from kdgat.stage.work import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
-from kdgat.training.device import make_fabric, make_optimizer
+from kdgat.training.device import make_fabric, make_optimizer, products_of
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -113,19 +113,20 @@ def measure_steps(
     if on_gpu:
         torch.cuda.reset_peak_memory_stats()
     seconds = []
-    for _ in range(num_steps):
-        began = time.perf_counter()
-        for _ in range(num_parts):
-            on_device = fabric.to_device(batch)
-            with Averages().listen(module), fabric.autocast():
-                loss = module.training_step(on_device)
-            assert isinstance(loss, Tensor)
-            fabric.backward(loss)
-        optimizer.step()
-        raw_optimizer.zero_grad(set_to_none=True)
-        if on_gpu:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
+    with products_of(training.precision):
+        for _ in range(num_steps):
+            began = time.perf_counter()
+            for _ in range(num_parts):
+                on_device = fabric.to_device(batch)
+                with Averages().listen(module), fabric.autocast():
+                    loss = module.training_step(on_device)
+                assert isinstance(loss, Tensor)
+                fabric.backward(loss)
+            optimizer.step()
+            raw_optimizer.zero_grad(set_to_none=True)
+            if on_gpu:
+                torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - began)
     peak = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes()
     step_s = statistics.median(seconds[1:] or seconds)  # the first one compiles and allocates
     return StepMeasurement(start, peak, step_s, on_gpu)

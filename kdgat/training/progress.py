@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tqdm import tqdm
 
+from kdgat.base import MIB
 from kdgat.stage import RunDirectory
 from kdgat.stage.work import FitWork
 from kdgat.training.deadline import Deadline
@@ -110,21 +111,25 @@ class Progress:
         self._note_work(now=True)
 
     def _note_work(self, *, now: bool) -> None:
-        import torch
-
         if self._began_s is None:
             return
         work = self.directory.work
         self._work.seconds = self._clock() - self._began_s
         work.fits[self.name] = self._work
         work.checkpoint_s = max(work.checkpoint_s, self.deadline.checkpoint_s)
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            work.gpu_mib = max(work.gpu_mib, torch.cuda.max_memory_allocated() >> 20)
+        if memory := gpu_memory():
+            work.gpu_mib = max(work.gpu_mib, memory["gpu_peak_bytes"] // MIB)
+            work.gpu_reserved_mib = max(work.gpu_reserved_mib, memory["gpu_reserved_bytes"] // MIB)
+            free = memory["gpu_free_bytes"] // MIB
+            work.gpu_free_mib = free if work.gpu_free_mib is None else min(work.gpu_free_mib, free)
         self.directory.write_work(now=now)
 
 
 def gpu_memory() -> dict[str, int]:
-    """Return bytes that tensors take, that torch holds for them, and that are free, of the GPU in use; else nothing."""
+    """Return bytes that tensors take and took at most, that torch holds for them, and that are free of the GPU in use.
+
+    Nothing where none is.
+    """
     import torch
 
     if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
@@ -132,6 +137,7 @@ def gpu_memory() -> dict[str, int]:
     free, _ = torch.cuda.mem_get_info()
     return {
         "gpu_allocated_bytes": torch.cuda.memory_allocated(),
+        "gpu_peak_bytes": torch.cuda.max_memory_allocated(),
         "gpu_reserved_bytes": torch.cuda.memory_reserved(),
         "gpu_free_bytes": free,
     }

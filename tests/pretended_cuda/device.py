@@ -23,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from kdgat.can.models import attention_triton
 from tests.pretended_cuda.kernels import Kernels
+from tests.pretended_cuda.memory import Memory
 
 CUDA = torch.device("cuda", 0)
 # Views, and memory that is not written to.
@@ -157,6 +158,7 @@ class OnDevice(torch.Tensor):
     """A tensor that says `cuda:0`; what it holds is in `inner`."""
 
     seen: ClassVar[Seen] = Seen()
+    memory: ClassVar[Memory] = Memory()
     inner: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
 
@@ -176,6 +178,7 @@ class OnDevice(torch.Tensor):
 
     def __init__(self, inner: Tensor) -> None:
         self.inner = inner
+        self.memory.hold(self, inner)
 
     def tolist(self) -> Any:
         """Wait, then return what is there."""
@@ -318,8 +321,9 @@ def pretended_cuda(
     architectures: Sequence[str] = ("sm_75", "sm_80", "sm_90"),
 ) -> Iterator[Seen]:
     """Have torch believe that there is one GPU of this capability; yield what it is asked for."""
-    seen = OnDevice.seen
+    seen, memory = OnDevice.seen, Memory()
     seen.clear()
+    OnDevice.memory = memory
 
     def synchronize(device: Any = None) -> None:
         seen.wait()
@@ -346,18 +350,23 @@ def pretended_cuda(
         "Stream": lambda device=None: mock.Mock(),
         "current_stream": lambda device=None: mock.Mock(),
         "stream": lambda stream: contextlib.nullcontext(),
-        "mem_get_info": lambda device=None: (64 << 30, 80 << 30),
-        "max_memory_allocated": lambda device=None: 1 << 20,
-        "memory_reserved": zero,
-        "memory_allocated": zero,
+        "mem_get_info": lambda device=None: (memory.free, memory.total),
+        "max_memory_allocated": lambda device=None: memory.peak,
+        "memory_reserved": lambda device=None: memory.reserved,
+        "memory_allocated": lambda device=None: memory.allocated,
         "memory_stats": lambda device=None: {},
+        "empty_cache": memory.empty_cache,
+        "reset_peak_memory_stats": memory.reset_peak,
     }
-    for ignored in ("_lazy_init", "init", "set_device", "empty_cache", "manual_seed", "manual_seed_all"):
+    for ignored in ("_lazy_init", "init", "set_device", "manual_seed", "manual_seed_all"):
         of_cuda[ignored] = nothing
-    of_cuda["reset_peak_memory_stats"] = nothing
     with contextlib.ExitStack() as stack:
         for key, value in of_cuda.items():
             stack.enter_context(mock.patch.object(torch.cuda, key, value))
+        for key, value in {"_record_memory_history": memory.record, "_snapshot": memory.snapshot}.items():
+            stack.enter_context(mock.patch.object(torch.cuda.memory, key, value))
+        attach = "_cuda_attach_out_of_memory_observer"  # which a build without CUDA lacks
+        stack.enter_context(mock.patch.object(torch._C, attach, memory.observers.append, create=True))
         stack.enter_context(mock.patch.object(torch.version, "cuda", "13.0"))
         stack.enter_context(mock.patch.object(torch, "inference_mode", torch.no_grad))
         # torch.tensor(..., device="cuda") makes it here, then moves it.

@@ -35,6 +35,15 @@ def test_what_was_taken_stands_beside_what_was_asked_for() -> None:
     assert section.paragraphs == []
 
 
+def test_the_memory_of_a_gpu_is_what_tensors_took_what_was_held_for_them_and_what_was_free() -> None:
+    section = consumption_section([stage(device="V100", gpu_mib=3000, gpu_reserved_mib=4096, gpu_free_mib=512)])
+    assert section is not None
+    header, (row,) = section.tables[0].texts
+    assert dict(zip(header, row, strict=True)).items() >= {
+        ("GPU memory", "3000M"), ("held by torch", "4G"), ("free at least", "512M")
+    }  # fmt: skip
+
+
 def test_memory_that_was_asked_for_in_vain_is_named_with_the_fix() -> None:
     section = consumption_section([stage(rss_mib=11_000, asked=ASKED)])
     assert section is not None

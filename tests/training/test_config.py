@@ -13,6 +13,7 @@ from kdgat.training import TrainingConfig
         ({"max_epochs": 0}, "max_epochs=0"),
         ({"precision": "16"}, "precision='16'"),
         ({"precision": "16-mixed", "accelerator": "cpu"}, "needs a GPU"),
+        ({"precision": "tf32", "accelerator": "cpu"}, "precision tf32 needs a GPU: use bf16-mixed or 32-true"),
         ({"learning_rate": "fast"}, "learning_rate='fast'"),
     ],
 )
@@ -25,6 +26,12 @@ def test_survival_settings_are_no_part_of_the_computation():
     changed = {"checkpoint_interval_s": 1.0, "checkpoint_every_steps": 3, "checkpoint_margin_s": 5.0}
     assert TrainingConfig(**changed).computation() == TrainingConfig().computation()
     assert TrainingConfig(learning_rate=1.0).computation() != TrainingConfig().computation()
+
+
+def test_a_snapshot_of_memory_is_no_part_of_the_computation_and_tf32_is():
+    assert TrainingConfig(memory_snapshot=True).computation() == TrainingConfig().computation()
+    assert "memory_snapshot" not in TrainingConfig().model_dump()
+    assert TrainingConfig(precision="tf32").computation() != TrainingConfig().computation()
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,12 @@ def test_a_gpu_that_nobody_gave_is_a_mistake_in_the_configuration(without_gpu):
     assert choose_device("auto").type == "cpu"
 
 
+def test_tf32_without_a_gpu_is_refused_and_nothing_is_switched(without_gpu):
+    with pytest.raises(ConfigurationError, match=r"training\.precision=tf32 needs a GPU and there is none: use bf16"):
+        make_fabric(TrainingConfig(precision="tf32"))
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 def test_cpu_means_cpu_whatever_there_is(with_v100, monkeypatch):
     monkeypatch.setenv("KDGAT_GPUS", "1")
     assert choose_device("cpu").type == "cpu"

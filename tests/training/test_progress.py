@@ -63,6 +63,9 @@ MEMORY = {"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_fr
 
 def test_people_see_what_a_gpu_holds_and_nothing_of_it_on_a_cpu():
     assert describe_progress({"phase": "train", **MEMORY}) == "train, GPU 1.0 of 1.5 GiB, 6.0 free"
+    assert describe_progress({"phase": "train", **MEMORY, "gpu_peak_bytes": 5 << 28}).endswith(
+        "GiB, at most 1.2, 6.0 free"
+    )
     assert describe_progress({"phase": "train"}) == "train"
 
 
@@ -73,7 +76,7 @@ def test_file_tells_the_memory_of_the_gpu_that_is_used(tmp_path):
     work(directory)
     progress = json.loads(directory.progress_path.read_text())
     assert {name for name in progress if name.startswith("gpu_")} == (
-        set(MEMORY) if torch.cuda.is_available() else set()
+        {*MEMORY, "gpu_peak_bytes"} if torch.cuda.is_available() else set()
     )
 
 

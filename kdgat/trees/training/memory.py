@@ -153,7 +153,7 @@ def _encoder_kept(
 
 
 def _number(config: PretrainStageConfig | FinetuneStageConfig) -> int:
-    return FLOAT if config.training.precision == "32-true" else HALF
+    return HALF if config.training.precision.endswith("-mixed") else FLOAT
 
 
 def _features(number: int) -> int:

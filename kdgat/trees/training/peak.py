@@ -66,7 +66,7 @@ def allocation(
     weights = sum(parameter.nbytes for parameter in objective.parameters())
     # States of the optimizer stay from step to step: they are made before anything is counted.
     optimizer = torch.optim.AdamW(objective.parameters(), fused=True)
-    mixed = config.training.precision != "32-true"
+    mixed = config.training.precision.endswith("-mixed")
     losses: list[Any] = []
 
     def forwards() -> None:
