@@ -16,14 +16,21 @@ from kdgat.training.config import TrainingConfig
 BFLOAT16_CAPABILITY: Final = (8, 0)  # Ampere; before it bfloat16 is emulated, slower than single precision
 
 
-def make_fabric(config: TrainingConfig) -> Fabric:
+class PlacedFabric(Fabric):
+    """Fabric that also knows how far a fit is: a module attached to it has its `current_epoch` and `global_step`."""
+
+    current_epoch: int = 0
+    global_step: int = 0
+
+
+def make_fabric(config: TrainingConfig) -> PlacedFabric:
     """Choose device and precision; one device, no SLURM integration; errors of `check_accelerator`.
 
     Raises:
         ConfigurationError: if the device cannot compute in `config.precision`.
     """
     check_accelerator(config.accelerator)
-    fabric = Fabric(
+    fabric = PlacedFabric(
         accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
     )
     if config.precision == "16-mixed" and fabric.device.type == "cpu":
