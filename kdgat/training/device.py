@@ -19,7 +19,14 @@ from kdgat.training.config import TrainingConfig
 AMPERE: Final = (8, 0)  # capability; before it bfloat16 is emulated, slower than single precision, and TF32 is none
 
 
-def make_fabric(config: TrainingConfig) -> Fabric:
+class PlacedFabric(Fabric):
+    """Fabric that also knows how far a fit is: a module attached to it has its `current_epoch` and `global_step`."""
+
+    current_epoch: int = 0
+    global_step: int = 0
+
+
+def make_fabric(config: TrainingConfig) -> PlacedFabric:
     """Choose device and precision; one device, no SLURM integration; errors of `check_accelerator`.
 
     Raises:
@@ -27,7 +34,9 @@ def make_fabric(config: TrainingConfig) -> Fabric:
     """
     check_accelerator(config.accelerator)
     precision = "32-true" if config.precision == "tf32" else config.precision  # see `products_of`
-    fabric = Fabric(accelerator=config.accelerator, devices=1, precision=precision, plugins=[LightningEnvironment()])
+    fabric = PlacedFabric(
+        accelerator=config.accelerator, devices=1, precision=precision, plugins=[LightningEnvironment()]
+    )
     without = {"16-mixed": ("cpu",), "tf32": ("cpu", "mps")}.get(config.precision, ())
     if fabric.device.type in without:
         raise ConfigurationError(

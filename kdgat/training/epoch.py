@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning import Fabric, LightningModule
+from lightning import LightningModule
 
 from kdgat.base import UserError
 from kdgat.stage import Work
@@ -18,6 +18,7 @@ from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig, learning_rate
+from kdgat.training.device import PlacedFabric
 from kdgat.training.gradients import Gradients, to_device
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.profile import Profile
@@ -43,7 +44,7 @@ class Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
 class Epochs:
     """Go through the batches of an epoch, and then of the next; what a kill must not lose is in the state given."""
 
-    fabric: Fabric
+    fabric: PlacedFabric
     module: LightningModule
     raw_optimizer: torch.optim.Optimizer
     optimizer: Any  # the same one, as fabric steps it
@@ -58,6 +59,7 @@ class Epochs:
 
     def __post_init__(self) -> None:
         self._steps = Steps(self.module)
+        self.module.trainer = self.fabric  # type: ignore[assignment] # else its current_epoch stays 0
         self.losses = LossWatch(self.fabric.device.type)
 
     def share(self, ranks: Ranks) -> None:
@@ -122,6 +124,7 @@ class Epochs:
     def _step(self, state: FitState, indices: Any, step: int, num_steps: int) -> None:
         """Do one optimizer step."""
         config = self.config
+        self._place(state)
         rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
@@ -148,6 +151,10 @@ class Epochs:
                 epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
             )
 
+    def _place(self, state: FitState) -> None:
+        """Let the module know how far training is."""
+        self.fabric.current_epoch, self.fabric.global_step = state.epoch, state.global_step
+
     def validate(self, state: FitState, between: Callable[[], None]) -> dict[str, float]:
         """Return the metrics of the validation split, by rank 0 alone; what that changed in the module, all get.
 
@@ -159,6 +166,7 @@ class Epochs:
         """
         if (source := self.validation_source) is None:
             return {}
+        self._place(state)
         metrics, state.num_parts = self._ranks.by_first(
             lambda: self._validate(source, state.epoch, state.num_parts, between), Pause
         )

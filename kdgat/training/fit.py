@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-from lightning import Fabric, LightningModule
+from lightning import LightningModule
 
 from kdgat.base import ConfigurationError
 from kdgat.stage import RunDirectory
@@ -24,7 +24,7 @@ from kdgat.training.batch_size import settle_batches
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.device import describe_machine, make_fabric, make_optimizer, products_of
+from kdgat.training.device import PlacedFabric, describe_machine, make_fabric, make_optimizer, products_of
 from kdgat.training.epoch import Epochs, Pause
 from kdgat.training.gpu_memory import memory_watched
 from kdgat.training.graph_source import GraphSource
@@ -106,7 +106,7 @@ class _Fit:
 
     def __init__(
         self,
-        fabric: Fabric,
+        fabric: PlacedFabric,
         module: LightningModule,
         train: EpochSource,
         validation: EpochSource | None,

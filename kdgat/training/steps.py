@@ -3,9 +3,11 @@
 import inspect
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from lightning import LightningModule
+from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
 
 from kdgat.base import UserError
@@ -13,21 +15,13 @@ from kdgat.base import UserError
 # Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
 CHECK_STEPS_CPU = 1
 CHECK_STEPS_DEVICE = 20
-UNSUPPORTED_HOOKS = (
-    "configure_optimizers",
-    "on_fit_start",
-    "on_fit_end",
-    "on_train_start",
-    "on_train_end",
-    "on_train_epoch_start",
-    "on_train_epoch_end",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_before_zero_grad",
-    "on_before_optimizer_step",
-    "on_validation_batch_start",
-    "on_validation_batch_end",
+CALLED_HOOKS: Final = ("on_validation_epoch_start", "on_validation_epoch_end")
+# What Lightning's Trainer calls beside the steps: whatever its classes of hooks hold, and these of the module.
+_OF_THE_MODULE: Final = (
+    *("backward", "configure_callbacks", "configure_gradient_clipping", "configure_optimizers", "lr_scheduler_step"),
+    *("optimizer_step", "optimizer_zero_grad"),
 )
+_OF_NO_FIT: Final = ("_", "on_test", "on_predict", "test_", "predict_")  # tests and predictions of a Trainer
 
 
 class Steps:
@@ -35,6 +29,7 @@ class Steps:
 
     def __init__(self, module: LightningModule) -> None:
         refuse_unsupported_hooks(module)
+        refuse_other_states(module)
         if not module.automatic_optimization:
             raise UserError(
                 f"{type(module).__name__}.automatic_optimization is False, but kdgat makes the optimizer and its "
@@ -66,12 +61,26 @@ def takes_index(step: Any) -> bool:
 
 
 def refuse_unsupported_hooks(module: LightningModule) -> None:
-    """Raise TypeError for a hook that the training loop would silently ignore."""
-    for hook in UNSUPPORTED_HOOKS:
-        if getattr(type(module), hook) is not getattr(LightningModule, hook):
-            raise TypeError(
-                f"{type(module).__name__}.{hook} would never be called: what an epoch changes belongs into the source "
-                "(on_epoch_end), the optimizer into TrainingConfig"
+    """Raise UserError for a hook that the training loop would silently ignore."""
+    of_classes = (name for hooks in (ModelHooks, DataHooks, CheckpointHooks) for name in vars(hooks))
+    for hook in (*of_classes, *_OF_THE_MODULE):
+        if hook in CALLED_HOOKS or hook.startswith(_OF_NO_FIT) or not is_overridden(hook, module):
+            continue
+        raise UserError(
+            f"{type(module).__name__}.{hook} would never be called: batches, and what an epoch changes, belong into "
+            "the source (gather, on_epoch_end), the optimizer and its steps into TrainingConfig, what is kept beside "
+            "weights into buffers (register_buffer), and the rest into training_step, which may read current_epoch "
+            "and global_step"
+        )
+
+
+def refuse_other_states(module: LightningModule) -> None:
+    """Raise UserError for a state that is no tensor, which neither checkpoints nor files of weights hold."""
+    for name, value in module.state_dict().items():
+        if not isinstance(value, Tensor):
+            raise UserError(
+                f"{name} of {type(module).__name__}'s state is a {type(value).__name__}: keep it as a tensor "
+                "(register_buffer), else no checkpoint holds it"
             )
 
 

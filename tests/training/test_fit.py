@@ -220,13 +220,58 @@ def test_empty_split_is_refused(tmp_path, empty):
         fit(Follower(), sources["training"], sources["validation"], STEADY, RunDirectory(tmp_path), 0)
 
 
-def test_hook_that_would_be_ignored_is_refused(tmp_path):
-    class WithOptimizer(Follower):
-        def configure_optimizers(self):
-            return torch.optim.SGD(self.parameters(), lr=1.0)
+@pytest.mark.parametrize(
+    "hook",
+    [
+        *("configure_optimizers", "on_train_epoch_end", "on_after_backward", "configure_gradient_clipping"),
+        *("on_after_batch_transfer", "on_validation_start", "on_save_checkpoint", "on_load_checkpoint", "setup"),
+    ],
+)
+def test_hook_that_would_be_ignored_is_refused(tmp_path, hook):
+    module = type("Hooked", (Follower,), {hook: lambda self, *arguments: None})()
+    with pytest.raises(UserError, match=f"Hooked.{hook} would never be called"):
+        fit(module, Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
 
-    with pytest.raises(TypeError, match="configure_optimizers would never be called"):
-        fit(WithOptimizer(), Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
+
+def test_what_a_trainer_calls_outside_of_a_fit_may_stay_in_a_module(tmp_path):
+    outside = {name: lambda self, *arguments: None for name in ("test_step", "on_test_epoch_end", "predict_step")}
+    config = STEADY.model_copy(update={"max_epochs": 1})
+    module = type("WithTest", (Follower,), outside)()
+    assert fit(module, Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0).epochs == 1
+
+
+def test_state_that_is_no_tensor_is_refused_before_the_first_step(tmp_path):
+    class Counting(Follower):
+        def get_extra_state(self):
+            return {"count": 1}
+
+    with pytest.raises(UserError, match=r"_extra_state of Counting's state is a dict: .*register_buffer"):
+        fit(Counting(), Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
+
+
+def test_module_knows_its_epoch_and_step_also_after_a_kill(tmp_path):
+    seen = []
+
+    class Knowing(Follower):
+        def training_step(self, batch, batch_index):
+            seen.append((self.current_epoch, self.global_step))
+            return super().training_step(batch, batch_index)
+
+        def validation_step(self, batch):
+            seen.append((self.current_epoch, self.global_step))
+            super().validation_step(batch)
+
+    class Killed(Knowing):
+        def training_step(self, batch, batch_index):
+            if self.global_step == 4:
+                raise KeyboardInterrupt
+            return super().training_step(batch, batch_index)
+
+    config = STEADY.model_copy(update={"max_epochs": 3, "checkpoint_every_steps": 1})
+    with pytest.raises(KeyboardInterrupt):
+        fit(Killed(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0)
+    fit(Knowing(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0)
+    assert seen == [(epoch, 3 * epoch + step) for epoch in range(3) for step in (0, 1, 2, 3, 3, 3)]
 
 
 def test_training_metric_can_be_monitored_without_a_validation_split(tmp_path):
