@@ -76,7 +76,8 @@ def place_columns(parts: Sequence[GraphColumns], device: torch.device) -> Tensor
         return None
     node_ptr = pointers(np.concatenate([part.node_counts for part in parts]))
     edge_ptr = pointers(np.concatenate([part.edge_counts for part in parts]))
-    return TensorColumns(wrap(node_ptr), wrap(edge_ptr), columns, dict(tensors))
+    on_host = parts[0] if len(parts) == 1 else None
+    return TensorColumns(wrap(node_ptr), wrap(edge_ptr), columns, dict(tensors), on_host)
 
 
 def _num_bytes(array: NDArray[Any]) -> int:
