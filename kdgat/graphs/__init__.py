@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING
 from kdgat.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kdgat.graphs.batches import OnHost as OnHost
     from kdgat.graphs.batches import TensorColumns as TensorColumns
+    from kdgat.graphs.batches import group_sizes as group_sizes
+    from kdgat.graphs.batches import places_of as places_of
     from kdgat.graphs.columns import GraphColumns as GraphColumns
     from kdgat.graphs.columns import pointers as pointers
     from kdgat.graphs.placement import ColumnStore as ColumnStore
@@ -32,9 +35,12 @@ __all__, __getattr__, __dir__ = lazy_names(
         "EDGE_INDEX": "schema",
         "GraphColumns": "columns",
         "GraphStore": "store",
+        "OnHost": "batches",
         "Schema": "schema",
         "TensorColumns": "batches",
+        "group_sizes": "batches",
         "place_columns": "placement",
+        "places_of": "batches",
         "pointers": "columns",
         "write_store": "store",
     },

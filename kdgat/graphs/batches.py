@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
@@ -31,6 +32,39 @@ class StoredGraph(Data):
 
 
 @dataclass(frozen=True, eq=False)
+class OnHost:
+    """Know sizes of the graphs of a batch without asking the device that the batch is on, which would wait for it."""
+
+    columns: GraphColumns
+    chosen: NDArray[np.int64]  # [B] its graphs
+
+    @staticmethod
+    def of(batch: Batch) -> OnHost:
+        """Return what is known of a batch that was gathered from one set of columns."""
+        known: OnHost = batch._on_host
+        return known
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column of one row per graph, [B]."""
+        return np.asarray(self.columns[name][self.chosen])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the graphs of the batch alone."""
+        return OnHost, (self.columns.select(self.chosen), np.arange(len(self.chosen)))
+
+
+def places_of(chosen: Tensor, count: int) -> Tensor:
+    """Return the places [count] where a mask is true; where the number is known, no GPU is asked for it."""
+    found = torch.nonzero_static(chosen, size=count) if chosen.is_cuda else torch.nonzero(chosen)
+    return found.squeeze(1)
+
+
+def group_sizes(group: Tensor, num_groups: int) -> Tensor:
+    """Return how often each group is named, [num_groups]: torch.bincount, which waits for a GPU twice."""
+    return group.new_zeros(num_groups).index_add_(0, group, torch.ones_like(group))
+
+
+@dataclass(frozen=True, eq=False)
 class TensorColumns:
     """Hold the columns that models read as tensors on one device; offsets stay on the host (see `gather`)."""
 
@@ -38,6 +72,7 @@ class TensorColumns:
     edge_ptr: Tensor  # [G+1] int64, host
     columns: tuple[Column, ...]  # those that the schema marks `in_batch`
     tensors: dict[str, Tensor | PackedTensor]  # column -> its array, as stored
+    on_host: GraphColumns | None = None  # the same graphs, where they are of one store
 
     @staticmethod
     def from_columns(columns: GraphColumns, device: str | torch.device = "cpu") -> TensorColumns:
@@ -48,7 +83,7 @@ class TensorColumns:
         """
         read = tuple(column for column in columns.schema.columns if column.in_batch)
         tensors = {column.name: _tensor_of(columns[column.name]).to(device) for column in read}
-        return TensorColumns(wrap(columns.node_ptr), wrap(columns.edge_ptr), read, tensors)
+        return TensorColumns(wrap(columns.node_ptr), wrap(columns.edge_ptr), read, tensors, columns)
 
     @property
     def num_graphs(self) -> int:
@@ -114,6 +149,8 @@ class TensorColumns:
         levels: dict[str, Level] = {column.name: column.level for column in self.columns}
         levels["graph_index"] = "graph"
         batch._num_graphs = len(chosen)
+        if self.on_host is not None:
+            batch._on_host = OnHost(self.on_host, chosen.numpy())
         batch._slice_dict = {name: slices[level] for name, level in levels.items()}
         batch._inc_dict = {name: node_slices[:-1] if name == EDGE_INDEX.name else no_shift for name in levels}
         return batch

@@ -79,7 +79,8 @@ def place_columns(parts: Sequence[GraphColumns], device: torch.device) -> Tensor
         return None
     node_ptr = pointers(np.concatenate([part.node_counts for part in parts]))
     edge_ptr = pointers(np.concatenate([part.edge_counts for part in parts]))
-    return TensorColumns(wrap(node_ptr), wrap(edge_ptr), columns, {**tensors})
+    on_host = parts[0] if len(parts) == 1 else None
+    return TensorColumns(wrap(node_ptr), wrap(edge_ptr), columns, {**tensors}, on_host)
 
 
 def add_columns(placed: TensorColumns, arrays: Mapping[Column, NDArray[Any]]) -> TensorColumns | None:

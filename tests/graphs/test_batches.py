@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
-from kdgat.graphs import GraphStore, TensorColumns, write_store
+from kdgat.graphs import GraphStore, OnHost, TensorColumns, group_sizes, places_of, write_store
 from tests.graphs.examples import (
     EDGE_FEATURES,
     NODE_FEATURES,
@@ -70,6 +70,23 @@ def test_batch_survives_pickling():
     again = pickle.loads(pickle.dumps(batch))
     assert_same(again, batch)
     assert_same(again[1], batch[1])
+    assert OnHost.of(again)["recording"].tolist() == OnHost.of(batch)["recording"].tolist()
+
+
+def test_the_host_knows_the_graphs_of_a_batch_and_pickles_no_others():
+    columns = random_columns(3, 400)
+    batch = TensorColumns.from_columns(columns).gather(np.array([5, 0, 2, 5]))
+    assert OnHost.of(batch)["start_time"].tolist() == columns["start_time"][[5, 0, 2, 5]].tolist()
+    assert len(pickle.dumps(OnHost.of(batch))) < columns.x.nbytes
+
+
+@given(st.lists(st.integers(0, 5), max_size=20))
+def test_places_and_sizes_of_groups_are_those_that_torch_counts(numbers):
+    group = torch.tensor(numbers, dtype=torch.int64)
+    assert torch.equal(group_sizes(group, 7), torch.bincount(group, minlength=7))
+    assert (
+        places_of(group > 2, sum(number > 2 for number in numbers)).tolist() == (group > 2).nonzero().flatten().tolist()
+    )
 
 
 def test_gather_of_no_graph_is_an_empty_batch():

@@ -53,7 +53,8 @@ NO_KERNEL = frozenset(
         "view",
     ]
 )
-WAITING = frozenset(("nonzero", "masked_select", "_unique2", "unique_dim"))
+# Operators that ask the device for a size, or for a number, and how often.
+WAITING = {"nonzero": 1, "masked_select": 1, "_unique2": 1, "unique_dim": 1, "equal": 1, "bincount": 2}
 
 
 @dataclass
@@ -246,6 +247,15 @@ def _schema(func: Any) -> tuple[str, bool, bool]:
     return schema.name.split("::")[1], is_aliasing, schema.is_mutable
 
 
+def _waits(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> int:
+    """Return how often the host waits for the device in an operator."""
+    if name == "repeat_interleave":
+        return int(kwargs.get("output_size") is None)
+    if name in ("index", "index_put_"):  # by a mask: its places are looked for, one mask after the other
+        return sum(one is not None and one.dtype in (torch.bool, torch.uint8) for one in args[1])
+    return WAITING.get(name, 0)
+
+
 def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Seen) -> Any:
     """Execute an operator of torch on whatever device its arguments are."""
     name, is_aliasing, is_writing = _schema(func)
@@ -296,7 +306,7 @@ def _execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], seen: Se
             "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu! "
             f"(in {func})"
         )
-    if name in WAITING or (name == "repeat_interleave" and kwargs.get("output_size") is None):
+    for _ in range(_waits(name, args, kwargs)):
         seen.wait()
     if name not in NO_KERNEL:
         seen.launch(name, tensors)

@@ -24,6 +24,19 @@ def test_uploads_launches_and_waits_are_counted(seen: Seen) -> None:
     assert seen.waits.total() == 1
 
 
+def test_what_asks_the_device_for_a_size_waits(seen: Seen) -> None:
+    numbers = torch.arange(3, device="cuda")
+    torch.bincount(numbers, minlength=3)
+    assert seen.waits.total() == 2
+    numbers[numbers > 0] = numbers[numbers > 0] + 1
+    torch.repeat_interleave(numbers, numbers)
+    assert seen.waits.total() == 5
+    torch.repeat_interleave(numbers, numbers, output_size=5)
+    torch.nonzero_static(numbers > 0, size=2)
+    torch.zeros(4, dtype=torch.int64, device="cuda").index_add_(0, numbers, numbers)
+    assert seen.waits.total() == 5
+
+
 def test_gradients_stay_on_the_device(seen: Seen) -> None:
     layer = torch.nn.Linear(3, 2).to("cuda")
     seen.clear()

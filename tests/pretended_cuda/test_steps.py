@@ -1,17 +1,32 @@
 """What a step of training asks of a GPU: launches, uploads and waits are what small graphs spend their time with."""
 
 from collections import Counter
+from collections.abc import Callable
 
+import numpy as np
 import pytest
+from lightning import LightningModule
 
 from kdgat.gpu.networks import NETWORKS
 from kdgat.gpu.step import Stepper, make_stepper
-from kdgat.graphs import place_columns
+from kdgat.graphs import GraphColumns, place_columns
 from kdgat.graphs.padding import Capacity, StaticGather
+from kdgat.lap.graphs.bipartite import build_graph
+from kdgat.lap.models import make_model
+from kdgat.lap.sections import ModelConfig
+from kdgat.lap.training.objective import WarmStartObjective
+from kdgat.training import TrainingConfig
+from kdgat.trees.models.classifier import TreePredictor
+from kdgat.trees.objectives.growth import channels_of
+from kdgat.trees.sections import EncoderKind, HeadConfig, PretrainStageConfig
+from kdgat.trees.training.finetuning import FinetuneObjective, Task
+from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
+from tests.lap.graph_examples import GRAPH, problem
 from tests.pretended_cuda.device import CUDA, Seen
+from tests.trees.examples import TINY, columns_of, random_tree
 
 # Launches of a step of the usual size, with what measures it. Fewer is better: lower the number then.
-MOST_LAUNCHES = {"GAT large": 380, "VGAE large": 390, "GATv2 large": 460}
+MOST_LAUNCHES = {"GAT large": 380, "VGAE large": 390, "GATv2 large": 460, "trees": 1700, "LAP 512": 4320}
 SENT_PER_GRAPH = 8 * 7  # its number, sizes and places
 
 
@@ -70,5 +85,47 @@ def test_steps_on_padded_batches_launch_the_same_operators_on_the_same_shapes(na
 
 
 def test_all_networks_are_tried_or_left_out_knowingly() -> None:
-    # Their sweeps and paths have sizes that the host asks for: lap/graphs/lists.py, trees/models/paths.py.
-    assert NETWORKS.keys() - MOST_LAUNCHES.keys() == {"LAP 512", "LAP 2048", "trees"}
+    assert NETWORKS.keys() - MOST_LAUNCHES.keys() == {"LAP 2048"}  # as LAP 512, and slow
+
+
+def some_trees() -> GraphColumns:
+    """Return trees of several shapes, a node alone among them, with classes."""
+    trees = columns_of([random_tree(seed, size) for seed, size in enumerate((30, 1, 12, 50, 2))])
+    return trees.replace(label=np.arange(trees.num_graphs, dtype=np.int32) % 2)
+
+
+def pretraining(kind: EncoderKind) -> LightningModule:
+    config = PretrainStageConfig(
+        training=TrainingConfig(), encoder=TINY.model_copy(update={"kind": kind, "recompute": True})
+    )
+    return PretrainObjective(PretrainedTrees(config, channels_of((0.2, 5.0), config.growth)), config)
+
+
+def classification(*, is_gin: bool) -> LightningModule:
+    return FinetuneObjective(TreePredictor(TINY, HeadConfig(), 2, is_gin=is_gin), Task(("one", "other")))
+
+
+def instances_of_several_shapes() -> GraphColumns:
+    problems = (problem(10, 10, 0, 0.2), problem(6, 9, 1), problem(12, 12, 2))
+    return GraphColumns.concatenate([build_graph(cost, mask, config=GRAPH) for cost, mask in problems])
+
+
+@pytest.mark.parametrize(
+    ("make", "make_columns"),
+    [
+        (lambda: pretraining("gtmp"), some_trees),
+        (lambda: pretraining("sgmp"), some_trees),
+        (lambda: classification(is_gin=False), some_trees),
+        (lambda: classification(is_gin=True), some_trees),
+        (lambda: WarmStartObjective(make_model(ModelConfig())), instances_of_several_shapes),
+    ],
+    ids=["branches", "paths in every direction", "classes", "gin", "assignment"],
+)
+def test_steps_of_other_kinds_and_of_graphs_of_all_sizes_wait_for_nothing(
+    make: Callable[[], LightningModule], make_columns: Callable[[], GraphColumns], seen: Seen
+) -> None:
+    stepper = Stepper(make(), make_columns(), 4, "cuda", "32-true")
+    take_steps(stepper, 1, first=0)
+    seen.clear()
+    take_steps(stepper, 2)
+    assert (seen.waits, seen.uploads.total()) == (Counter(), 2 * 2)

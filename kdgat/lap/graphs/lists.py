@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.graphs import OnHost, group_sizes, places_of
 from kdgat.lap.graphs.bipartite import COST, IS_COLUMN, PRESENT, WITNESS
 
 
@@ -25,44 +27,70 @@ class NeighbourLists(NamedTuple):
     column_rows: Tensor  # [K, m] int64
     column_costs: Tensor  # [K, m]
     column_present: Tensor  # [K, m] bool
+    rows: Tensor  # [n] int64 which nodes of the batch they are
+    columns: Tensor  # [m] int64
     row_graph: Tensor  # [n] int64
     column_graph: Tensor  # [m] int64
-    num_graphs: int
+    row_counts: Tensor  # [B] int64
+    column_counts: Tensor  # [B] int64
     is_bounded: Tensor | None  # [m] bool
     witnesses: Tensor  # [W, n] int64 columns whose entries only the bound heeds; W may be 0
     witness_costs: Tensor  # [W, n]
 
 
+class _Sizes(NamedTuple):
+    """Know how large the lists of a batch are, by what the host has of its graphs."""
+
+    rows: int
+    columns: int
+    row_width: int  # R
+    column_width: int  # K
+    witnesses: int  # W
+    has_fewer_rows: bool  # in one instance at least
+
+    @classmethod
+    def of(cls, batch: Batch) -> _Sizes:
+        """Read the numbers of nodes of all graphs, and the widths of the lists in the first, which all have."""
+        known = OnHost.of(batch)
+        graphs, first = known.columns, known.chosen[0]
+        rows = known["size"].astype(np.int64)
+        columns = graphs.node_ptr[known.chosen + 1] - graphs.node_ptr[known.chosen] - rows
+        start, stop = int(graphs.edge_ptr[first]), int(graphs.edge_ptr[first + 1])
+        width = int(np.searchsorted(graphs.edge_index[1, start:stop], np.int32(1)))  # edges are sorted by destination
+        witnesses = int((graphs.edge_attr[start : start + width, PRESENT] < 0.5 * WITNESS).sum())
+        column_width = (stop - start - int(rows[0]) * width) // int(columns[0])
+        has_fewer_rows = bool((rows < columns).any())
+        return cls(int(rows.sum()), int(columns.sum()), width - witnesses, column_width, witnesses, has_fewer_rows)
+
+
 def neighbour_lists(batch: Batch) -> NeighbourLists:
     """Take a batch of graphs of `kdgat.lap.graphs.bipartite.build_graph` apart; all have the same list widths."""
+    sizes = _Sizes.of(batch)
     is_column = batch.x[:, IS_COLUMN] > 0.5
     num_columns = is_column.long().cumsum(0)
     place = torch.where(is_column, num_columns, torch.arange(1, len(is_column) + 1, device=is_column.device))
     place = torch.where(is_column, place, place - num_columns) - 1  # among its own kind
     source, destination = batch.edge_index
     to_column = is_column[destination]
-    num_graphs = int(batch.num_graphs)
     is_witness = batch.edge_attr[:, PRESENT] < 0.5 * WITNESS
-    lists: list[Tensor] = []
-    for chosen, count in ((~to_column, int((~is_column).sum())), (to_column, int(is_column.sum()))):
-        edges = (chosen & ~is_witness).nonzero().squeeze(1)
+
+    def listed(chosen: Tensor, count: int, width: int) -> tuple[Tensor, Tensor, Tensor]:
+        edges = places_of(chosen, count * width)
         attributes = batch.edge_attr.index_select(0, edges).float()
-        lists += [
-            place[source[edges]].reshape(count, -1).t().contiguous(),
-            attributes[:, COST].reshape(count, -1).t().contiguous(),
-            (attributes[:, PRESENT] > 0.5).reshape(count, -1).t().contiguous(),
-        ]
-    edges = is_witness.nonzero().squeeze(1)
-    num_rows = lists[0].shape[1]
-    witnesses = place[source[edges]].reshape(num_rows, -1).t().contiguous()
-    witness_costs = batch.edge_attr[edges, COST].float().reshape(num_rows, -1).t().contiguous()
-    row_graph, column_graph = batch.batch[~is_column], batch.batch[is_column]
-    fewer = torch.bincount(row_graph, minlength=num_graphs) < torch.bincount(column_graph, minlength=num_graphs)
-    is_bounded = fewer[column_graph] if bool(fewer.any()) else None
-    row_columns, row_costs, row_present, column_rows, column_costs, column_present = lists
+        columns = place[source[edges]], attributes[:, COST], attributes[:, PRESENT] > 0.5
+        one, other, third = (column.reshape(count, width).t().contiguous() for column in columns)
+        return one, other, third
+
+    row_columns, row_costs, row_present = listed(~to_column & ~is_witness, sizes.rows, sizes.row_width)
+    column_rows, column_costs, column_present = listed(to_column & ~is_witness, sizes.columns, sizes.column_width)
+    witnesses, witness_costs, _ = listed(is_witness, sizes.rows, sizes.witnesses)
+    rows, columns = places_of(~is_column, sizes.rows), places_of(is_column, sizes.columns)
+    row_graph, column_graph = batch.batch[rows], batch.batch[columns]
+    row_counts, column_counts = (group_sizes(graph, batch.num_graphs) for graph in (row_graph, column_graph))
+    is_bounded = (row_counts < column_counts)[column_graph] if sizes.has_fewer_rows else None
     return NeighbourLists(
         row_columns, row_costs, row_present, column_rows, column_costs, column_present,
-        row_graph, column_graph, num_graphs, is_bounded, witnesses, witness_costs,
+        rows, columns, row_graph, column_graph, row_counts, column_counts, is_bounded, witnesses, witness_costs,
     )  # fmt: skip
 
 
@@ -117,5 +145,5 @@ def take(values: Tensor, places: Tensor) -> Tensor:
 
 def bound(v: Tensor, u: Tensor, lists: NeighbourLists) -> Tensor:
     """Return sum u + sum v of each instance, [B]: its dual bound where no entry is violated."""
-    total = v.new_zeros(lists.num_graphs)
+    total = v.new_zeros(len(lists.row_counts))
     return total.index_add(0, lists.column_graph, v).index_add(0, lists.row_graph, u)

@@ -87,18 +87,19 @@ def kept_bytes_per_edge(config: LapConfig) -> float:
 def kept_bytes(size: int, graph: GraphConfig, model: ModelConfig, loss: WarmStartLossConfig) -> int:
     """Return the bytes that autograd keeps of a training step over one instance on a CPU, in 32-bit precision."""
     has_witnesses = graph.witnesses > 0
-    lists = Kept(INDEX, INDEX, INDEX, 2 * INDEX)
+    has_huber = loss.huber_weight > 0.0
+    lists = Kept(INDEX, INDEX, INDEX, 2 * INDEX, (1 + has_huber) * INDEX)
     kept = lists.plus(_kept_of_dual(model.dual, has_witnesses))
-    kept = kept.plus(_kept_of_round(loss, has_witnesses), model.dual.rounds if loss.round_discount > 0.0 else 1)
+    of_round = _kept_of_round(has_huber, has_witnesses)
+    kept = kept.plus(of_round, model.dual.rounds if loss.round_discount > 0.0 else 1)
     edges = kept.row_edge * graph.row_neighbours + kept.column_edge * graph.column_neighbours
     return size * (edges + kept.witness * graph.witnesses + kept.node) + kept.graph
 
 
-def _kept_of_round(loss: WarmStartLossConfig, has_witnesses: bool) -> Kept:
+def _kept_of_round(has_huber: bool, has_witnesses: bool) -> Kept:
     """Count what the loss of one round keeps."""
-    has_huber = loss.huber_weight > 0.0
     node = 2 * FLAG + (5 + 2 * has_witnesses + 3 * has_huber) * FLOAT
-    return Kept(FLOAT + FLAG, 2 * (FLOAT + FLAG), 2 * FLOAT, node, (1 + has_huber) * INDEX)
+    return Kept(FLOAT + FLAG, 2 * (FLOAT + FLAG), 2 * FLOAT, node)
 
 
 def _kept_of_dual(config: DualNetworkConfig, has_witnesses: bool) -> Kept:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.lap.graphs.bipartite import IS_COLUMN, TARGET
+from kdgat.lap.graphs.bipartite import TARGET
 from kdgat.lap.graphs.lists import Duals, NeighbourLists, bound, neighbour_lists, tightened
 from kdgat.lap.sections import WarmStartLossConfig
 
@@ -31,18 +31,18 @@ class WarmStartObjective(LightningModule):
         """Return the loss of a batch: the weighted mean over rounds."""
         lists, target = targets(batch)
         rounds: list[Duals] = self.model(lists)
-        optimum = bound(target.v, target.u, lists) / _sizes(lists)
+        optimum = bound(target.v, target.u, lists) / lists.row_counts
         loss, weight = optimum.new_zeros(()), 0.0
         for age, duals in enumerate(reversed(rounds)):
             share = self.config.round_discount**age
             if share == 0.0:
                 break
             best = tightened(lists, duals.v)
-            gap = (optimum - bound(best.v, best.u, lists) / _sizes(lists)).mean()
+            gap = (optimum - bound(best.v, best.u, lists) / lists.row_counts).mean()
             if age == 0:
                 self.log("train_suboptimality", gap.detach())
             if self.config.huber_weight > 0:
-                error = _centred(duals.v - target.v, lists.column_graph, lists.num_graphs)
+                error = _centred(duals.v - target.v, lists.column_graph, lists.column_counts)
                 gap = gap + self.config.huber_weight * functional.huber_loss(error, torch.zeros_like(error))
             loss, weight = loss + share * gap, weight + share
         loss = loss / weight
@@ -53,14 +53,14 @@ class WarmStartObjective(LightningModule):
         """Log means over instances; `relative_gap` is the part of the way from base potentials to optimum not gone."""
         lists, target = targets(batch)
         duals = self.model(lists)[-1]
-        sizes = _sizes(lists)
+        sizes = lists.row_counts
         optimum = bound(target.v, target.u, lists) / sizes
         best = tightened(lists, duals.v)
         gap = optimum - bound(best.v, best.u, lists) / sizes
-        error = _centred(duals.u - target.u, lists.row_graph, lists.num_graphs)
-        spread = _centred(target.u, lists.row_graph, lists.num_graphs)
-        unexplained = _mean_of(error**2, lists.row_graph, lists.num_graphs)
-        variance = _mean_of(spread**2, lists.row_graph, lists.num_graphs)
+        error = _centred(duals.u - target.u, lists.row_graph, lists.row_counts)
+        spread = _centred(target.u, lists.row_graph, lists.row_counts)
+        unexplained = _mean_of(error**2, lists.row_graph, lists.row_counts)
+        variance = _mean_of(spread**2, lists.row_graph, lists.row_counts)
         tiny = torch.finfo(torch.float32).tiny
         self.log("validation_loss", gap.mean())
         self.log("validation_relative_gap", (gap / optimum.clamp(min=1e-6)).mean())
@@ -70,20 +70,14 @@ class WarmStartObjective(LightningModule):
 
 def targets(batch: Batch) -> tuple[NeighbourLists, Duals]:
     """Return the lists of a batch and its labels: normalised optimal duals."""
-    is_column = batch.x[:, IS_COLUMN] > 0.5
-    target = batch.x[:, TARGET]
-    return neighbour_lists(batch), Duals(target[~is_column], target[is_column])
+    lists, target = neighbour_lists(batch), batch.x[:, TARGET]
+    return lists, Duals(target[lists.rows], target[lists.columns])
 
 
-def _sizes(lists: NeighbourLists) -> Tensor:
-    return torch.bincount(lists.row_graph, minlength=lists.num_graphs).clamp(min=1)
-
-
-def _mean_of(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
+def _mean_of(values: Tensor, graph: Tensor, counts: Tensor) -> Tensor:
     """Return the mean of each instance, [B]."""
-    count = torch.bincount(graph, minlength=num_graphs).clamp(min=1)
-    return values.new_zeros(num_graphs).index_add(0, graph, values) / count
+    return values.new_zeros(len(counts)).index_add(0, graph, values) / counts
 
 
-def _centred(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    return values - _mean_of(values, graph, num_graphs)[graph]
+def _centred(values: Tensor, graph: Tensor, counts: Tensor) -> Tensor:
+    return values - _mean_of(values, graph, counts)[graph]

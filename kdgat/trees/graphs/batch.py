@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.graphs import OnHost, group_sizes
 from kdgat.trees.graphs.columns import HAS_RADIUS, RADIUS
 
 
@@ -18,29 +20,36 @@ class TreeBatch:
     Attributes:
         x: [N, F] features of nodes.
         parent: [N] place of the parent in the batch, -1 at roots.
+        edges: [2, E] each node but roots with its parent before it, in the order of the nodes.
         position: [N, 3] float32, relative to the root, in median edges.
         length: [N] along the edge to the parent.
         depth, subtree: [N] edges to the root; nodes of the subtree.
         graph: [N] which tree a node is of.
         start: [B + 1] first node of each tree.
+        num_branches, num_general: paths of third order, as `count_paths` counts them, known to the host.
     """
 
     x: Tensor
     parent: Tensor
+    edges: Tensor
     position: Tensor
     length: Tensor
     depth: Tensor
     subtree: Tensor
     graph: Tensor
     start: Tensor
+    num_branches: int
+    num_general: int
 
     @classmethod
     def of(cls, batch: Batch) -> TreeBatch:
         """Read a batch of the graph store."""
         parent = batch.batch.new_full((batch.x.shape[0],), -1)
         parent[batch.edge_index[1]] = batch.edge_index[0]
+        known = OnHost.of(batch)
         return cls(
-            batch.x, parent, batch.pos, batch.length, batch.depth, batch.subtree, batch.batch, batch.ptr
+            batch.x, parent, batch.edge_index, batch.pos, batch.length, batch.depth, batch.subtree, batch.batch,
+            batch.ptr, int(known["branches"].sum()), int(known["general"].sum()),
         )  # fmt: skip
 
     @property
@@ -53,14 +62,29 @@ class TreeBatch:
         """Return B."""
         return len(self.start) - 1
 
-    @property
+    @cached_property
     def num_children(self) -> Tensor:
         """Return the number of children of each node, [N]."""
-        return torch.bincount(self.parent[self.parent >= 0], minlength=self.num_nodes)
+        return group_sizes(self.edges[0], self.num_nodes)
+
+    @cached_property
+    def measured(self) -> Edges:
+        """Return what is measured of the edges, once."""
+        return measure_edges(self)
 
     def above(self, node: Tensor) -> Tensor:
         """Return the parents of nodes; -1 stays -1."""
         return torch.where(node >= 0, self.parent[node.clamp(min=0)], -1)
+
+    def ancestor(self, node: Tensor, steps: Tensor) -> Tensor:
+        """Return the ancestors [Q] so many steps above nodes: the last node of their depth that stands before.
+
+        Steps are no more than the depth of each node; 0 steps lead to the node itself.
+        """
+        place = torch.arange(self.num_nodes, device=node.device)
+        by_depth = (self.depth * self.num_nodes + place).sort().values
+        wanted = (self.depth[node] - steps) * self.num_nodes + node
+        return by_depth[torch.searchsorted(by_depth, wanted, right=True) - 1] % self.num_nodes
 
     def is_ancestor(self, above: Tensor, below: Tensor) -> Tensor:
         """Return for pairs of nodes whether the first is a proper ancestor of the second; O(1) per pair."""

@@ -13,11 +13,11 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from kdgat.trees.graphs.batch import TreeBatch, measure_edges
+from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import NODE_FEATURES
 from kdgat.trees.models.geometry import GeometryBasis
 from kdgat.trees.models.message import PathRounds, two_layers
-from kdgat.trees.models.paths import Paths, ancestor_paths, branch_paths, general_paths, tree_edges
+from kdgat.trees.models.paths import Paths, ancestor_paths, branch_paths, general_paths
 from kdgat.trees.sections import EncoderConfig
 
 NUM_EDGE_FEATURES: Final = 3
@@ -68,8 +68,7 @@ class TreeEncoder(nn.Module):
 
     def forward(self, tree: TreeBatch) -> Embeddings:
         """Return the embeddings of all nodes of a batch."""
-        is_gtmp = self.config.kind == "gtmp"
-        below = branch_paths(tree) if is_gtmp else general_paths(tree_edges(tree), tree.num_nodes)
+        below = branch_paths(tree) if self.config.kind == "gtmp" else general_paths(tree)
         features = torch.cat([tree.x, edge_features(tree)], dim=1)
         return Embeddings(
             self.up(features, tree.position, ancestor_paths(tree)), self.down(features, tree.position, below)
@@ -78,7 +77,7 @@ class TreeEncoder(nn.Module):
 
 def edge_features(tree: TreeBatch) -> Tensor:
     """Return of each node's own edge the logarithms of length and tortuosity, and its angle, [N, 3]; 0 if not known."""
-    edges = measure_edges(tree)
+    edges = tree.measured
     straight = (tree.position - tree.position[tree.parent.clamp(min=0)]).norm(dim=1)
     is_bent = edges.known[:, 0] & (straight > 0)
     tortuosity = torch.where(is_bent, edges.values[:, 0] - torch.where(is_bent, straight, 1.0).log(), 0.0)
@@ -88,7 +87,7 @@ def edge_features(tree: TreeBatch) -> Tensor:
 def pool(embeddings: Tensor, tree: TreeBatch) -> Tensor:
     """Return mean and standard deviation over the nodes of each tree, [B, 2 H], in float32."""
     values = embeddings.float()
-    count = torch.bincount(tree.graph, minlength=tree.num_trees).clamp(min=1)[:, None]
+    count = tree.start.diff().clamp(min=1)[:, None]
     mean = values.new_zeros(tree.num_trees, values.shape[1]).index_add(0, tree.graph, values) / count
     centred = values - mean[tree.graph]
     variance = values.new_zeros(mean.shape).index_add(0, tree.graph, centred**2) / count

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from kdgat.graphs import group_sizes
 from kdgat.trees.models.geometry import GeometryBasis, PathGeometry
 from kdgat.trees.models.paths import Paths
 
@@ -73,7 +74,7 @@ class PathRounds(nn.Module):
 
     def forward(self, state: Tensor, paths: Paths, geometry: PathGeometry) -> Tensor:
         """Return states [N, H] after all rounds."""
-        count = torch.bincount(paths.nodes[0], minlength=len(state))
+        count = group_sizes(paths.nodes[0], len(state))
         norm = count.clamp(min=1).float().rsqrt()[:, None]
         for one in self.rounds:
             if self.recompute and torch.is_grad_enabled():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kdgat.graphs import group_sizes, places_of
 from kdgat.trees.graphs.batch import TreeBatch
 
 
@@ -23,8 +24,7 @@ class Paths:
 
 def ancestor_paths(tree: TreeBatch) -> Paths:
     """Return the path from each node but roots towards its root; node, parent, its parent, and the one above."""
-    first = torch.nonzero(tree.parent >= 0)[:, 0]
-    second = tree.above(first)
+    second, first = tree.edges
     third = tree.above(second)
     return Paths(torch.stack([first, second, third, tree.above(third)]))
 
@@ -39,46 +39,35 @@ def branch_paths(tree: TreeBatch) -> Paths:
     two = tree.above(one)
     three = tree.above(two)
     is_leaf = tree.num_children == 0
-    full, middle, last = three >= 0, is_leaf & (two >= 0), is_leaf & (one >= 0)
     none = torch.full_like(node, -1)
-    return Paths(
-        torch.cat(
-            [
-                torch.stack([three, two, one, node])[:, full],
-                torch.stack([two, one, node, none])[:, middle],
-                torch.stack([one, node, none, none])[:, last],
-            ],
-            dim=1,
-        )
-    )
+    # Three paths that may end at each node, of which there are some: 3 N in all.
+    is_path = torch.cat([three >= 0, is_leaf & (two >= 0), is_leaf & (one >= 0)])
+    paths = (three, two, one), (two, one, node), (one, node, none), (node, none, none)
+    every = torch.stack([torch.cat(places) for places in paths])  # [4, 3 N]
+    return Paths(every.index_select(1, places_of(is_path, tree.num_branches)))
 
 
-def general_paths(edge_index: Tensor, num_nodes: int) -> Paths:
-    """Return all paths of three edges with four different nodes, in a graph whose edges stand in both directions.
-
-    Args:
-        edge_index: [2, E] each undirected edge twice, no self loops, none repeated.
-        num_nodes: N.
-    """
-    order = torch.argsort(edge_index[0], stable=True)
-    source, target = edge_index[0][order], edge_index[1][order]
-    degree = torch.bincount(source, minlength=num_nodes)
+def general_paths(tree: TreeBatch) -> Paths:
+    """Return all paths of three edges with four different nodes: of SGMP, in every direction."""
+    edges = tree_edges(tree)
+    num_edges = edges.shape[1]
+    order = torch.argsort(edges[0], stable=True)
+    source, target = edges.index_select(1, order)
+    degree = group_sizes(source, tree.num_nodes)
     start = torch.cumsum(degree, 0) - degree
-    # Each directed edge j -> k in the middle, with every neighbour i of j before it and every neighbour p of k behind.
-    before = degree[source]
-    middle = torch.repeat_interleave(torch.arange(len(source), device=source.device), before * degree[target])
-    within = torch.arange(len(middle), device=source.device)
-    sizes = before * degree[target]
-    within = within - torch.repeat_interleave(torch.cumsum(sizes, 0) - sizes, sizes)
+    # Each directed edge j -> k in the middle, with every other neighbour i of j before it and p of k behind.
+    place = torch.arange(num_edges, device=order.device)
+    back = torch.empty_like(order).index_copy_(0, order, place)[(order + num_edges // 2) % num_edges]  # where k -> j is
+    after = degree[target] - 1
+    sizes = (degree[source] - 1) * after
+    middle = torch.repeat_interleave(place, sizes, output_size=tree.num_general)
+    within = torch.arange(tree.num_general, device=order.device) - (torch.cumsum(sizes, 0) - sizes)[middle]
     j, k = source[middle], target[middle]
-    i = target[start[j] + within // degree[k]]
-    p = target[start[k] + within % degree[k]]
-    distinct = (i != k) & (p != j) & (i != p)
-    return Paths(torch.stack([i, j, k, p])[:, distinct])
+    i, p = start[j] + within // after[middle], start[k] + within % after[middle]
+    i, p = i + (i >= middle), p + (p >= back[middle])  # j is left out among the neighbours of k, and k among those of j
+    return Paths(torch.stack([target[i], j, k, target[p]]))
 
 
 def tree_edges(tree: TreeBatch) -> Tensor:
     """Return the edges of the trees in both directions, [2, 2E]."""
-    child = torch.nonzero(tree.parent >= 0)[:, 0]
-    parent = tree.parent[child]
-    return torch.stack([torch.cat([parent, child]), torch.cat([child, parent])])
+    return torch.cat([tree.edges, tree.edges.flip(0)], dim=1)

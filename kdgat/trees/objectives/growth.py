@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kdgat.trees.graphs.batch import TreeBatch, measure_edges
+from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.message import two_layers
 from kdgat.trees.sections import GrowthConfig
 
@@ -77,17 +77,19 @@ class Growth:
     count: Tensor
 
 
-def growth_targets(tree: TreeBatch, channels: Sequence[Channel]) -> Growth:
-    """Return the targets of all nodes."""
+def growth_targets(
+    tree: TreeBatch, channels: Sequence[Channel], thresholds: Sequence[Tensor] | None = None
+) -> Growth:  # fmt: skip
+    """Return the targets of all nodes; `thresholds` are those of the channels, where the device has them already."""
     with torch.no_grad():
-        edges = measure_edges(tree)
-        child = torch.nonzero(tree.parent >= 0)[:, 0]
-        parent = tree.parent[child]
+        edges = tree.measured
+        thresholds = thresholds or [edges.values.new_tensor(channel.thresholds) for channel in channels]
+        parent, child = tree.edges
         count = tree.num_children
         num_known = torch.zeros_like(edges.values).index_add(0, parent, edges.known[child].to(edges.values.dtype))
         shares = []
         for place, channel in enumerate(channels):
-            below = edges.values[child, place, None] <= edges.values.new_tensor(channel.thresholds)
+            below = edges.values[child, place, None] <= thresholds[place]
             total = edges.values.new_zeros(tree.num_nodes, channel.count).index_add(0, parent, below.float())
             shares.append(total / count.clamp(min=1)[:, None])
         is_grown = (count > 0) & (tree.parent >= 0)
@@ -134,21 +136,23 @@ class GrowthHead(nn.Module):
         for channel in self.channels:
             self.register_buffer(f"{channel.name}_thresholds", torch.tensor(channel.thresholds), persistent=False)
 
+    @property
+    def thresholds(self) -> list[Tensor]:
+        """Return the thresholds of each channel."""
+        return [getattr(self, f"{channel.name}_thresholds") for channel in self.channels]
+
     def forward(self, up: Tensor, tree: TreeBatch) -> Prediction:
         """Return predictions for embeddings [N, H] of the nodes of a batch."""
         out = self.network(up).float()
         mixtures, count = out.split([out.shape[1] - MOST_CHILDREN - 1, MOST_CHILDREN + 1], dim=1)
-        own = measure_edges(tree).values
+        own = tree.measured.values
         shares = []
-        for place, (channel, one) in enumerate(
-            zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)
+        for place, (channel, thresholds, one) in enumerate(
+            zip(self.channels, self.thresholds, mixtures.chunk(len(self.channels), dim=1), strict=True)
         ):
             weight, shift, width = one.chunk(3, dim=1)
             # Not much narrower than a step: a steeper distribution would have no slope at any threshold.
             width = channel.step * (0.3 + functional.softplus(width))
-            steps = (
-                getattr(self, f"{channel.name}_thresholds")
-                - (own[:, place, None] + channel.step * (self.start + shift))[:, :, None]
-            )
+            steps = thresholds - (own[:, place, None] + channel.step * (self.start + shift))[:, :, None]
             shares.append((weight.softmax(dim=1)[:, :, None] * (steps / width[:, :, None]).sigmoid()).sum(1))
         return Prediction(tuple(shares), count)

@@ -27,12 +27,14 @@ class Pairs:
         above, below: [Q] the pair; whether the first is an ancestor of the second is what the order says.
         is_ancestor: [Q] bool.
         is_turned: [Q] bool: a pair of ancestor and descendant the wrong way round.
+        is_self: [Q] bool: a node with itself, which no loss counts; None where there are no such pairs.
     """
 
     above: Tensor
     below: Tensor
     is_ancestor: Tensor
     is_turned: Tensor
+    is_self: Tensor | None = None
 
 
 class OrderHead(nn.Module):
@@ -54,7 +56,8 @@ def energy(places: Tensor, pairs: Pairs) -> Tensor:
 
 def order_loss(energies: Tensor, pairs: Pairs, margin: float) -> Tensor:
     """Return the mean energy of ancestors and descendants, and the mean of what others lack to the margin."""
-    yes, no = pairs.is_ancestor, ~pairs.is_ancestor
+    yes = pairs.is_ancestor
+    no = ~yes if pairs.is_self is None else ~(yes | pairs.is_self)
     held = torch.where(yes, energies, 0.0).sum() / yes.sum().clamp(min=1)
     lacking = torch.where(no, (margin - energies).relu(), 0.0).sum() / no.sum().clamp(min=1)
     return held + lacking
@@ -63,18 +66,16 @@ def order_loss(energies: Tensor, pairs: Pairs, margin: float) -> Tensor:
 def random_ancestor(tree: TreeBatch, node: Tensor) -> Tensor:
     """Draw a proper ancestor of each node, evenly; nodes must not be roots."""
     steps = (torch.rand(len(node), device=node.device) * tree.depth[node]).long() + 1
-    steps = torch.minimum(steps, tree.depth[node])
-    jump, above = tree.parent, node
-    for power in range(int(steps.max()).bit_length() if len(node) else 0):
-        above = torch.where((steps >> power) & 1 == 1, jump[above], above)
-        jump = torch.where(jump >= 0, jump[jump.clamp(min=0)], -1)
-    return above
+    return tree.ancestor(node, torch.minimum(steps, tree.depth[node]))
 
 
-def draw_pairs(tree: TreeBatch) -> Pairs:
-    """Draw pairs of each node but roots: with its parent and an ancestor, both turned round, and with two others."""
-    node = torch.nonzero(tree.parent >= 0)[:, 0]
-    parent, ancestor = tree.parent[node], random_ancestor(tree, node)
+def draw_pairs(tree: TreeBatch, *, with_selves: bool = False) -> Pairs:
+    """Draw pairs of each node but roots: with its parent and an ancestor, both turned round, and with two others.
+
+    Of these a node itself may be drawn. Such pairs are left out, which waits for a GPU, or marked `with_selves`.
+    """
+    parent, node = tree.edges
+    ancestor = random_ancestor(tree, node)
     graph = tree.graph[node]
     first, size = tree.start[graph], (tree.start[graph + 1] - tree.start[graph])
     other = [
@@ -82,9 +83,11 @@ def draw_pairs(tree: TreeBatch) -> Pairs:
     ]
     above = torch.cat([parent, ancestor, node, node, *other])
     below = torch.cat([node, node, parent, ancestor, node, node])
-    keep = above != below
-    above, below = above[keep], below[keep]
-    return Pairs(above, below, tree.is_ancestor(above, below), tree.is_ancestor(below, above))
+    is_self = above == below
+    if not with_selves:
+        above, below = above[~is_self], below[~is_self]
+    is_ancestor, is_turned = tree.is_ancestor(above, below), tree.is_ancestor(below, above)
+    return Pairs(above, below, is_ancestor, is_turned, is_self if with_selves else None)
 
 
 def pair_auc(energies: Tensor, is_ancestor: Tensor) -> float:

@@ -53,9 +53,10 @@ class PretrainObjective(LightningModule):
 
     def growth_terms(self, embeddings: Embeddings, tree: TreeBatch) -> dict[str, Tensor]:
         """Return the loss of each channel, and that of the number of children."""
-        channels = self.model.growth.channels
-        target = growth_targets(tree, channels)
-        prediction = self.model.growth(embeddings.up, tree)
+        head = self.model.growth
+        channels = head.channels
+        target = growth_targets(tree, channels, head.thresholds)
+        prediction = head(embeddings.up, tree)
         distance = distances(prediction.shares, target, channels)
         terms = {
             channel.name: tree.mean_per_tree(distance[:, place], target.known[:, place])
@@ -81,7 +82,8 @@ class PretrainObjective(LightningModule):
         loss = self.total(self.growth_terms(embeddings, tree))
         self.log("train_growth", loss.detach())
         if self.config.order.weight > 0:
-            pairs = draw_pairs(tree)
+            # On the CPU fewer pairs are less to do, and their sums those of ever.
+            pairs = draw_pairs(tree, with_selves=tree.parent.is_cuda)
             energies = energy(self.model.order(embeddings.both), pairs)
             order = order_loss(energies, pairs, self.config.order.margin)
             warm = ((self.epochs + 1) / (self.config.order.warmup_epochs + 1)).clamp(max=1)

@@ -9,7 +9,7 @@ from kdgat.trees.graphs.columns import NODE_FEATURES
 from kdgat.trees.models.encoder import NUM_EDGE_FEATURES, PathEncoder, TreeEncoder, pool
 from kdgat.trees.models.geometry import GeometryBasis
 from kdgat.trees.models.message import PathMessage
-from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
+from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths
 from kdgat.trees.sections import EncoderConfig
 from kdgat.trees.structure.tree import Tree
 from tests.trees.examples import TINY, batch_of, moved, random_tree, rotation, same
@@ -101,9 +101,7 @@ def test_a_round_has_as_many_parameters_as_published() -> None:
     assert sum(one.numel() for one in PathMessage(64, 50).parameters()) == 179_904
 
 
-@pytest.mark.parametrize(
-    "paths_of", [ancestor_paths, branch_paths, lambda t: general_paths(tree_edges(t), t.num_nodes)]
-)
+@pytest.mark.parametrize("paths_of", [ancestor_paths, branch_paths, general_paths])
 def test_the_first_layer_taken_apart_is_that_of_the_concatenation(paths_of) -> None:
     torch.manual_seed(0)
     message, basis = PathMessage(8, 6), GeometryBasis(6, (0.05, 20.0))

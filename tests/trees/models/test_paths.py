@@ -1,8 +1,6 @@
-import torch
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
+from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths
 from kdgat.trees.structure.tree import Tree, count_paths
 from tests.trees.examples import batch_of, small_trees
 
@@ -67,17 +65,8 @@ def test_ancestors_are_followed_up_to_three_edges(tree: Tree) -> None:
 def test_general_paths_of_a_tree_go_three_edges_in_every_direction(tree: Tree) -> None:
     edges = [(int(parent), node) for node, parent in enumerate(tree.parent) if parent >= 0]
     expected = walks(neighbours_of(edges, tree.num_nodes), 3)
-    assert listed(general_paths(tree_edges(batch_of(tree)), tree.num_nodes)) == expected
+    assert listed(general_paths(batch_of(tree))) == expected
     assert count_paths(tree).general == len(expected)
-
-
-@settings(max_examples=40)
-@given(st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.sets(st.tuples(*[st.integers(0, n - 1)] * 2)))))
-def test_general_paths_of_a_graph_with_cycles_come_to_no_node_twice(graph) -> None:
-    num_nodes, drawn = graph
-    edges = sorted({(min(pair), max(pair)) for pair in drawn if pair[0] != pair[1]})
-    both = torch.tensor([*edges, *[(other, one) for one, other in edges]], dtype=torch.long).reshape(-1, 2).T
-    assert listed(general_paths(both, num_nodes)) == walks(neighbours_of(edges, num_nodes), 3)
 
 
 def test_paths_of_a_batch_stay_within_each_tree() -> None:
@@ -86,5 +75,5 @@ def test_paths_of_a_batch_stay_within_each_tree() -> None:
     assert listed(branch_paths(batch)) == {
         (0, 1, 2, 3), (1, 2, 3, -1), (2, 3, -1, -1), (4, 5, 6, 7), (5, 6, 7, -1), (6, 7, -1, -1)
     }  # fmt: skip
-    for paths in (ancestor_paths(batch), general_paths(tree_edges(batch), batch.num_nodes)):
+    for paths in (ancestor_paths(batch), general_paths(batch)):
         assert {len({node // 4 for node in path if node >= 0}) for path in listed(paths)} == {1}

@@ -74,6 +74,19 @@ def test_every_proper_ancestor_is_drawn_about_as_often_as_the_others() -> None:
     assert len(random_ancestor(batch, torch.zeros(0, dtype=torch.long))) == 0
 
 
+def test_pairs_of_a_node_with_itself_count_for_nothing(batch) -> None:
+    torch.manual_seed(0)
+    without = draw_pairs(batch)
+    torch.manual_seed(0)
+    pairs = draw_pairs(batch, with_selves=True)
+    assert pairs.is_self.any()
+    assert torch.equal(pairs.is_self, pairs.above == pairs.below)
+    assert torch.equal(pairs.above[~pairs.is_self], without.above)
+    places = torch.rand(batch.num_nodes, 3)
+    losses = [order_loss(energy(places, one), one, 1.0) for one in (pairs, without)]
+    torch.testing.assert_close(losses[0], losses[1])
+
+
 def test_a_pair_has_no_energy_if_and_only_if_the_lower_place_is_contained() -> None:
     places = torch.tensor([[2.0, 3.0], [2.0, 1.0], [0.0, 4.0]])
     above, below = torch.tensor([0, 0, 1, 2, 0]), torch.tensor([1, 2, 0, 1, 0])

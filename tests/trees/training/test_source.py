@@ -6,7 +6,7 @@ from kdgat.training import TrainingConfig
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.graphs.networks import Networks
-from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
+from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths
 from kdgat.trees.sections import PathBudgetConfig
 from kdgat.trees.training.source import TreeBatchSource, path_sizes
 from tests.trees.examples import TINY, columns_of, random_tree
@@ -44,7 +44,7 @@ def test_paths_are_counted_before_they_are_made(columns, kind) -> None:
     source = make_source(columns, kind=kind)
     for place in range(NUM_TREES):
         tree = TreeBatch.of(source.gather(np.array([place])))
-        below = branch_paths(tree) if kind == "gtmp" else general_paths(tree_edges(tree), tree.num_nodes)
+        below = branch_paths(tree) if kind == "gtmp" else general_paths(tree)
         expected = ancestor_paths(tree).nodes.shape[1] + below.nodes.shape[1]
         assert (
             path_sizes(columns, TINY.model_copy(update={"kind": kind}))[place]
