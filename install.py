@@ -38,6 +38,7 @@ class Needs(NamedTuple):
 
 # Environments as measured on Python 3.11 and 3.13, wheels about.
 CPU, CUDA = Needs(3_000_000_000, 1_000_000_000), Needs(7_000_000_000, 3_300_000_000)
+CUDA_12 = Needs(9_500_000_000, 4_500_000_000)  # torch before 2.11
 
 
 class InstallError(Exception):
@@ -67,8 +68,10 @@ def find_torch(python: Path, constraints: Path) -> "tuple[str, Needs]":
         (found,) = [one["metadata"] for one in json.loads(answer.stdout)["install"]]
     except ValueError:
         return "", CUDA
-    has_cuda = any(line.startswith(("nvidia-", "cuda-")) for line in found.get("requires_dist", ()))
-    return found["version"], CUDA if has_cuda else CPU
+    of_cuda = [line for line in found.get("requires_dist", ()) if line.startswith(("nvidia-", "cuda-"))]
+    if any("-cu12" in line for line in of_cuda):
+        return found["version"], CUDA_12
+    return found["version"], CUDA if of_cuda else CPU
 
 
 def with_other_torch(constraints: Path, version: str, folder: Path) -> Path:
@@ -229,7 +232,7 @@ def main() -> int:
         forget_half_installed(given.venv)
         constraints = with_other_torch(given.constraint, given.torch, given.venv) if given.torch else given.constraint
         torch, needs = find_torch(python, constraints)
-        kind = "with CUDA" if needs is CUDA else "for processors alone, without CUDA"
+        kind = "for processors alone, without CUDA" if needs is CPU else "with CUDA"
         about = f"with torch {torch}, {kind}" if torch else "at most"
         say(f"Installing into {given.venv}: {_gigabytes(needs.environment)} ({about}), in one to ten minutes")
         require_room(given.venv, needs)

@@ -20,6 +20,7 @@ import install
 from install import (
     CPU,
     CUDA,
+    CUDA_12,
     InstallError,
     Needs,
     Signs,
@@ -93,7 +94,10 @@ def test_without_a_python_that_fits_all_that_were_tried_are_named(tmp_path: Path
     assert not (tmp_path / "venv").exists()
 
 
-@pytest.mark.parametrize(("requirements", "needs"), [((), CPU), (("nvidia-nccl-cu13==2.29.7",), CUDA)])
+@pytest.mark.parametrize(
+    ("requirements", "needs"),
+    [((), CPU), (("nvidia-nccl-cu13==2.29.7",), CUDA), (("nvidia-nccl-cu12==2.27.5",), CUDA_12)],
+)
 @pytest.mark.processes
 def test_what_an_environment_takes_is_that_of_the_torch_that_pip_would_install(
     index: Path, tmp_path: Path, requirements: tuple[str, ...], needs: Needs
