@@ -7,8 +7,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kdgat.graphs import ColumnStore, GraphColumns
-from kdgat.graphs.placement import Placed
+from kdgat.graphs import ColumnStore, GraphColumns, Placed
 from kdgat.training.batch_size import BatchLimit, GraphSizes
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource

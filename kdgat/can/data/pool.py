@@ -11,9 +11,8 @@ from torch_geometric.data import Batch
 
 from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
-from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, TensorColumns, place_columns, pointers
+from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, Placed, TensorColumns, place_columns, pointers
 from kdgat.graphs.columns import gather_rows
-from kdgat.graphs.placement import Placed
 from kdgat.stage import RunDirectory, StageSpec, input_path
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory

@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -22,8 +22,7 @@ from kdgat.base.files import remove_tree, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.masks import masked_loss
-from kdgat.graphs.placement import Placed, add_columns
-from kdgat.graphs.schema import Column, Level
+from kdgat.graphs import Column, Placed, add_columns
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
@@ -154,7 +153,7 @@ class TeacherOutputs:
         return batch
 
 
-def _column(name: str, level: Level, array: NDArray[Any]) -> Column:
+def _column(name: str, level: Literal["graph", "node"], array: NDArray[Any]) -> Column:
     return Column(f"teacher_{name}", level, "float32", array.shape[1] if array.ndim > 1 else 0, in_batch=True)
 
 
