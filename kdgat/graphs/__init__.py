@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from kdgat.graphs.columns import pointers as pointers
     from kdgat.graphs.placement import ColumnStore as ColumnStore
     from kdgat.graphs.placement import Placed as Placed
-    from kdgat.graphs.placement import add_columns as add_columns
     from kdgat.graphs.placement import place_columns as place_columns
     from kdgat.graphs.schema import CORE as CORE
     from kdgat.graphs.schema import EDGE_ATTR as EDGE_ATTR
@@ -41,7 +40,6 @@ __all__, __getattr__, __dir__ = lazy_names(
         "Placed": "placement",
         "Schema": "schema",
         "TensorColumns": "batches",
-        "add_columns": "placement",
         "group_sizes": "batches",
         "place_columns": "placement",
         "places_of": "batches",

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kdgat.stage.errors import RunDirectoryError as RunDirectoryError
     from kdgat.stage.errors import StageBusyError as StageBusyError
     from kdgat.stage.errors import StageInputError as StageInputError
-    from kdgat.stage.faults import patiently as patiently
     from kdgat.stage.outcome import Failed as Failed
     from kdgat.stage.outcome import FailureKind as FailureKind
     from kdgat.stage.outcome import Finished as Finished
@@ -47,6 +46,5 @@ __all__, __getattr__, __dir__ = lazy_names(
         "garbage_kept": "process",
         "input_path": "directory",
         "package_version": "provenance",
-        "patiently": "faults",
     },
 )

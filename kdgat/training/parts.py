@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 from kdgat.base import write_json_atomically
 from kdgat.base.files import list_folder, remove_temporary_files
 from kdgat.base.kept import refuse_newer
-from kdgat.stage import Paused, RunDirectory, patiently
+from kdgat.stage import Paused, RunDirectory
 from kdgat.stage.directory import phase_progress
+from kdgat.stage.faults import patiently
 from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.running_time import RunningTime

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kdgat.base import UserError
-from kdgat.stage import Finished, Outcome, RunDirectory, patiently
+from kdgat.stage import Finished, Outcome, RunDirectory
+from kdgat.stage.faults import patiently
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
 

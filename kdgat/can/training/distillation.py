@@ -22,7 +22,8 @@ from kdgat.base.files import remove_tree, temporary_path
 from kdgat.base.kept import refuse_newer
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.masks import masked_loss
-from kdgat.graphs import Column, Placed, add_columns
+from kdgat.graphs import Column, Placed
+from kdgat.graphs.placement import add_columns
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU

@@ -46,7 +46,8 @@ from kdgat.canbus.summary import (
     summarise_recording,
 )
 from kdgat.graphs import GraphColumns, GraphStore, write_store
-from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, patiently
+from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec
+from kdgat.stage.faults import patiently
 from kdgat.training import Deadline, Part, Parts, Preparation
 from kdgat.training.preparation import check_feature_version
 

@@ -98,7 +98,7 @@ class Loggers:
             self.follow()
         problem = self._end(self._process, end) if self._process is not None else ""
         if problem and (names := self._behind(num_rows, end)):
-            self._warn(names, problem)
+            self._warn(names, problem, is_done=end == "success")
 
     def _behind(self, num_rows: int, end: End) -> list[str]:
         """Name the loggers that have something to hear."""
@@ -125,10 +125,14 @@ class Loggers:
             return "does not answer in time"
         return f"has lost its process, which ended with status {process.returncode}" if process.returncode else ""
 
-    def _warn(self, names: Sequence[str], problem: str) -> None:
-        logger.warning(
-            "logger %s %s: training goes on, its rows are in metrics.jsonl and follow later", ", ".join(names), problem
+    def _warn(self, names: Sequence[str], problem: str, *, is_done: bool = False) -> None:
+        """Say what is wrong; of a fit that is done no attempt comes that would send the rest."""
+        rest = (
+            "its last rows are in metrics.jsonl alone"
+            if is_done
+            else "training goes on, its rows are in metrics.jsonl and follow later"
         )
+        logger.warning("logger %s %s: %s", ", ".join(names), problem, rest)
 
 
 def read_state(path: Path) -> dict[str, dict[str, Any]]:

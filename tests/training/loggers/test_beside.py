@@ -156,7 +156,7 @@ class TestProcess:
             monkeypatch.setattr(beside, "END_S", 0.2)
         loggers.close(3, "success")
         [warning] = warnings_of(caplog)
-        assert warning == f"{says}: training goes on, its rows are in metrics.jsonl and follow later"
+        assert warning == f"{says}: its last rows are in metrics.jsonl alone"
         monkeypatch.delenv("PYTHONPATH")
         monkeypatch.setattr(beside, "END_S", 300.0)
         Loggers(["tensorboard"], RunDirectory(tmp_path / "stage")).close(3, "success")
