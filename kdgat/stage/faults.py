@@ -42,10 +42,10 @@ _GPU_MISTAKES: Final = re.compile(
     r"assert|invalid (argument|value|configuration|device function|resource handle)|no kernel image|"
     r"INVALID_VALUE|BAD_PARAM|NOT_SUPPORTED|ARCH_MISMATCH"
 )
-PAUSES_S: Final = (0.1, 1.0, 5.0)
-Answer = TypeVar("Answer")
 # The dynamic linker, for what another node may have: a driver's library, a newer C library, a file that can be read.
 _LINKER: Final = re.compile(r"cannot open shared object file|cannot read file data|version `GLIBC")
+PAUSES_S: Final = (0.1, 1.0, 5.0)  # before what surroundings refused is tried again
+Answer = TypeVar("Answer")
 
 
 def is_environment_fault(error: BaseException) -> bool:

@@ -71,6 +71,7 @@ class Progress:
         now = time.monotonic()
         rate = self._num_graphs / max(now - self._since, 1e-9)
         self._num_graphs, self._since, self._last_written = 0, now, now
+        memory = gpu_memory()
         remaining_s = None if math.isinf(self.deadline.end_time) else round(self.deadline.remaining_s, 1)
         self.directory.write_progress(
             {
@@ -86,10 +87,10 @@ class Progress:
                 "checkpoint_s": round(self.deadline.checkpoint_s, 4),
                 "unix_time": round(time.time(), 3),
                 **({"resumed": self.resumed} if self.resumed else {}),
-                **gpu_memory(),
+                **memory,
             }
         )
-        self._note_work(now=self._work.done <= 1)  # an attempt that is killed early has done something, too
+        self._note_work(memory, now=self._work.done <= 1)  # an attempt that is killed early has done something, too
         if self._bar is not None:
             self._bar.set_postfix_str(f"loss {loss:.4g}, {rate:.0f} graphs/s" if loss is not None else phase)
         elif now - self._last_logged >= LOG_INTERVAL_S:
@@ -108,16 +109,16 @@ class Progress:
         self.end_epoch()
         if is_done:
             self._work.left = 0
-        self._note_work(now=True)
+        self._note_work(gpu_memory(), now=True)
 
-    def _note_work(self, *, now: bool) -> None:
+    def _note_work(self, memory: dict[str, int], *, now: bool) -> None:
         if self._began_s is None:
             return
         work = self.directory.work
         self._work.seconds = self._clock() - self._began_s
         work.fits[self.name] = self._work
         work.checkpoint_s = max(work.checkpoint_s, self.deadline.checkpoint_s)
-        if memory := gpu_memory():
+        if memory:
             work.gpu_mib = max(work.gpu_mib, memory["gpu_peak_bytes"] // MIB)
             work.gpu_reserved_mib = max(work.gpu_reserved_mib, memory["gpu_reserved_bytes"] // MIB)
             free = memory["gpu_free_bytes"] // MIB

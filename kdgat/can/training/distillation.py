@@ -127,10 +127,10 @@ class TeacherOutputs:
         """Gather windows and outputs on a device from now on, if it is a GPU with room for them."""
         self._pool.place_on(device)
         windows = self._pool.placed()
-        if self._placed is not None and self._placed.columns.device == device:
-            return
-        self._placed = None
         if windows is None:
+            self._placed = None
+            return
+        if self._placed is not None and self._placed.columns.device == device:
             return
         arrays = {_column(name, "graph", array): array for name, array in self._window.items()}
         arrays |= {_column(name, "node", array): array for name, array in self._node.items()}
