@@ -100,5 +100,6 @@ def test_a_base_has_one_owner_no_device_and_names_no_mirror() -> None:
     assert execute(base, ["find", "/etc/apt", "-name", "*.list", "-o", "-name", "*.sources"]).text.strip() == ""
     owners = execute(base, ["find", "/etc", "/usr", "/var", "!", "-uid", "0"], options=["--contain"])
     assert owners.text.strip() == ""
-    devices = execute(base, ["find", "/etc", "/usr", "/var", "/opt", "-type", "b", "-o", "-type", "c"])
+    folders = ["/etc", "/usr", "/var", "/opt"]
+    devices = execute(base, ["find", *folders, "-type", "b", "-o", "-type", "c"], options=["--contain"])
     assert devices.text.strip() == ""
