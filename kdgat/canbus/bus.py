@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kdgat.base import UserError
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, BadRow, Messages
+from kdgat.canbus.messages import CAN_FD_FRAME, ERROR_FRAME, MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.readers.detect import load_library
-from kdgat.canbus.readers.rows import REASONS, RowStatus
 from kdgat.canbus.stream import MessageStream, StreamStatus
 
 logger = logging.getLogger(__name__)
@@ -161,12 +160,10 @@ class _Receiver:
     def _take(self, message: Any) -> None:
         status = self.status
         if message.is_error_frame:
-            status.num_error_frames += 1
+            status.passed_over[ERROR_FRAME] += 1
             return
         if message.is_fd or len(message.data) > MAX_PAYLOAD_BYTES:
-            status.num_bad_rows += 1
-            if not status.bad_rows:
-                status.bad_rows.append(BadRow(status.num_messages + 1, REASONS[RowStatus.CAN_FD]))
+            status.passed_over[CAN_FD_FRAME] += 1
             return
         data = b"" if message.is_remote_frame else bytes(message.data)
         frame = _Frame(self._clock.follow(message.timestamp), message.arbitration_id, data)

@@ -11,7 +11,7 @@ import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
 from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError
+from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
@@ -101,8 +101,7 @@ def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = No
     if bad_share > limits.max_bad_fraction:
         inspection.usable = False
         inspection.notes.append(f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
-    if messages.num_error_frames:
-        inspection.notes.append(f"{messages.num_error_frames} error frames were passed over")
+    inspection.notes += [f"not read: {what}" for what in list_passed_over(messages.passed_over)]
     if not messages.labelled:
         inspection.notes.append("no labels")
     elif not messages.num_attacks and any(word in place.name.lower() for word in UNLABELLED_ATTACKS):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +17,9 @@ MAX_IDENTIFIER = (1 << 29) - 1
 """Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""
 MAX_PAYLOAD_BYTES = 8
 """Bytes of a classic CAN data field; CAN FD carries more and is not read."""
+CAN_FD_FRAME, ERROR_FRAME, OTHER_CHANNEL = "CAN FD frame", "error frame", "message of other channels"
+"""Kinds of entries that are passed over."""
+EMPTY_LINE = "line without a message"
 SCENARIO_SEPARATOR = "__"
 """Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
 
@@ -62,6 +66,21 @@ class AttackCampaign:
         return bool(self.identifiers)
 
 
+def list_passed_over(counts: Counter[str]) -> list[str]:
+    """Name the frames, and what else is no message and no empty line, with how many there are, the most first.
+
+    >>> list_passed_over(Counter({"CAN FD frame": 1200, "line without a message": 3, "error frame": 1}))
+    ['1,200 CAN FD frames', '1 error frame']
+    """
+    kinds = [(kind, count) for kind, count in counts.most_common() if kind != EMPTY_LINE]
+    return [f"{count:,} {kind if count == 1 else _plural(kind)}" for kind, count in kinds]
+
+
+def _plural(kind: str) -> str:
+    noun, space, rest = kind.partition(" of ")
+    return f"{noun}s{space}{rest}"
+
+
 class ReadLimits(Config):
     """How much damage in a recording is dropped with a report, and from where on the recording is refused.
 
@@ -105,7 +124,7 @@ class Messages:
     bad_rows: list[BadRow] = field(default_factory=list)  # the first ones only
     num_bad_rows: int = 0  # all of them
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
-    num_error_frames: int = 0  # passed over: what the controller reports of the bus
+    passed_over: Counter[str] = field(default_factory=Counter)  # by kind: no messages, and no damage
 
     def __post_init__(self) -> None:
         num_messages = len(self.timestamp)

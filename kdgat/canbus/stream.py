@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,8 +47,8 @@ class StreamStatus:
     """Count what a stream has returned and what it has met; it grows while the stream is read."""
 
     num_messages: int = 0  # returned
-    num_bad_rows: int = 0  # damaged lines and frames of CAN FD, passed over
-    num_error_frames: int = 0  # of the controller, passed over
+    num_bad_rows: int = 0  # damaged lines
+    passed_over: Counter[str] = field(default_factory=Counter)  # by kind: no messages, and no damage
     num_dropped: int = 0  # messages of a bus that the reader of the stream was too slow for
     num_reconnects: int = 0  # how often a bus was opened anew, or a log begun anew
     last_error: str = ""  # in words
@@ -200,7 +201,7 @@ class _Cutter:
         )
         status.bad_rows += messages.bad_rows
         status.num_bad_rows += messages.num_bad_rows
-        status.num_error_frames += messages.num_error_frames
+        status.passed_over += messages.passed_over
         for start in range(0, len(messages), self._size):
             chunk = messages.select(slice(start, start + self._size))
             status.num_messages += len(chunk)
@@ -211,7 +212,9 @@ class _Cutter:
         status = self.status
         if self._channel is not None and self._channel not in status.channel_counts:
             raise unknown_channel(self._path, self._channel, status.channel_counts)
-        refuse_damage(self._path, status.num_messages, status.num_bad_rows, status.bad_rows, self._limits)
+        refuse_damage(
+            self._path, status.num_messages, status.num_bad_rows, status.bad_rows, status.passed_over, self._limits
+        )
 
 
 class _Follower:

@@ -191,14 +191,16 @@ def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Mes
 
 def _notes(status: "StreamStatus") -> Iterator[str]:
     """Say what of a stream was not judged, and why."""
+    from kdgat.canbus.messages import list_passed_over
+
     lost = "lost, it was faster than they were judged"
     counts = (
         (status.num_bad_rows, "damaged row was", "damaged rows were", "passed over"),
-        (status.num_error_frames, "error frame was", "error frames were", "passed over"),
         (status.num_dropped, "message of the bus was", "messages of the bus were", lost),
         (status.num_reconnects, "new beginning", "", f"after {status.last_error}"),
     )
     yield from (f"note: {counted(count, one, many)} {what}" for count, one, many, what in counts if count)
+    yield from (f"note: not judged: {what}" for what in list_passed_over(status.passed_over))
 
 
 def _say_begin(time_s: float) -> None:

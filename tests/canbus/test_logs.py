@@ -140,8 +140,6 @@ def test_bad_row_of_bytes_and_flag_is_reported(tmp_path: Path, damaged: str, rea
 
 
 CANDUMP_DAMAGE = [
-    ("(1.5) can0 044##1AABB", "CAN FD frame"),
-    (" (1.5)  can0  044  [12]  00 11 22 33 44 55 66 77 88 99 AA BB", "CAN FD frame"),
     ("(1.5) can0 044#AAB", "payload has an odd number of hex digits"),
     ("(1.5) can0 0x#AABB", "id is no hexadecimal number"),
     ("(1.5) can0 40000004#0000000000000000", "id is beyond 29 bits"),
@@ -159,6 +157,20 @@ def test_bad_candump_line_is_reported(tmp_path: Path, damaged: str, reason: str)
     lines[0] = damaged
     path.write_text("\n".join(lines))
     assert read_recording(path).bad_rows == [BadRow(1, reason)]
+
+
+CAN_FD_LINES = (
+    "(1.5) can0 044##1AABB",
+    " (1.5)  can0  044  [12]  00 11 22 33 44 55 66 77 88 99 AA BB",
+)
+
+
+@pytest.mark.parametrize("line", CAN_FD_LINES)
+def test_frames_of_can_fd_are_counted_and_are_no_damage(tmp_path: Path, line: str) -> None:
+    path = write_text(tmp_path / "a.log", random_messages(20), "candump.log")
+    path.write_text(path.read_text() + f"{line}\n" * 30)
+    read = read_recording(path)
+    assert (len(read), read.num_bad_rows, read.passed_over) == (20, 0, {"CAN FD frame": 30})
 
 
 def test_remote_and_extended_candump_frames_are_messages(tmp_path: Path) -> None:
@@ -300,7 +312,7 @@ def test_bad_rows_are_all_counted_but_not_all_listed(tmp_path: Path) -> None:
             "none of its 2 rows is a CAN message",
         ),
         (b"1.0,2,3,4,5,6,7,8,9,10,11,12,13,14\n", "columns that are not known"),
-        (b"(1.0) can0 044##1AABB\n", r"none of its 1 rows .*CAN FD"),
+        (b"(1.0) can0 044##1AABB\n", r"holds no message of classic CAN, only 1 CAN FD frame"),
         (bytes(range(256)) * 4, "a.csv: "),
     ],
 )

@@ -16,6 +16,7 @@ from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.canbus.readers.numbers import (
     CAN_FD,
     ERROR_FRAME,
+    EVENT,
     FIELDS,
     GOOD,
     HEX,
@@ -96,7 +97,7 @@ def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payl
         return ERROR_FRAME
     c, d = find_word(data, b)
     if not is_direction(data, c, d):
-        return FIELDS if c == d else SKIPPED  # `Statistic: D 0 R 0 ...` and other events
+        return FIELDS if c == d else EVENT  # `Statistic: D 0 R 0 ...` and other events
     value = _asc_identifier(data, a, b, base)
     if value < 0:
         return IDENTIFIER if value == -1 else IDENTIFIER_RANGE
@@ -131,7 +132,7 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
     if is_word(data, a, b, _ERROR_FRAME_WORD):
         return ERROR_FRAME
     if not is_direction(data, a, b):
-        return FIELDS if a == b else SKIPPED
+        return FIELDS if a == b else EVENT
     a, b = find_word(data, b)
     if is_word(data, a, b, _ERROR_FRAME_WORD):
         return ERROR_FRAME

@@ -16,7 +16,8 @@ Bytes = NDArray[np.uint8]
 # The statuses as plain integers, because compiled code takes module constants but no enum of ours.
 GOOD, SKIPPED, ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.SKIPPED), int(RowStatus.ERROR_FRAME)
 TIMESTAMP, IDENTIFIER = int(RowStatus.TIMESTAMP), int(RowStatus.IDENTIFIER)
-IDENTIFIER_RANGE, CAN_FD = int(RowStatus.IDENTIFIER_RANGE), int(RowStatus.CAN_FD)
+IDENTIFIER_RANGE = int(RowStatus.IDENTIFIER_RANGE)
+CAN_FD, CAN_XL, EVENT = int(RowStatus.CAN_FD), int(RowStatus.CAN_XL), int(RowStatus.EVENT)
 ODD, HEX, LONG = int(RowStatus.PAYLOAD_ODD), int(RowStatus.PAYLOAD_HEX), int(RowStatus.PAYLOAD_LONG)
 MISMATCH, LABEL, FIELDS = int(RowStatus.LENGTH_MISMATCH), int(RowStatus.LABEL), int(RowStatus.FIELDS)
 TRUNCATED, LENGTH, TRAILING = int(RowStatus.TRUNCATED), int(RowStatus.LENGTH), int(RowStatus.TRAILING)

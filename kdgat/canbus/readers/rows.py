@@ -6,15 +6,29 @@ Readers of libraries that return one frame at a time gather them in `FrameColumn
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus.messages import (
+    CAN_FD_FRAME,
+    EMPTY_LINE,
+    ERROR_FRAME,
+    MAX_IDENTIFIER,
+    MAX_PAYLOAD_BYTES,
+    OTHER_CHANNEL,
+    BadRow,
+    Messages,
+    ReadLimits,
+    RecordingError,
+    list_passed_over,
+)
 
 
 class RowStatus(IntEnum):
@@ -31,17 +45,30 @@ class RowStatus(IntEnum):
     LABEL = 8
     FIELDS = 9
     TRUNCATED = 10
-    CAN_FD = 11
     LENGTH = 12
     TRAILING = 13
     TIMESTAMP_RANGE = 14
     DAMAGED = 15
-    ERROR_FRAME = 254  # what a controller reports of the bus, counted apart: neither message nor damage
-    SKIPPED = 255  # a blank line, a comment, an event that is no frame: no row at all
+    # From here on neither message nor damage; counted by kind.
+    OTHER_CHANNEL = 249
+    EVENT = 250  # what a tool writes of itself, or of the state of the bus, and a packet of another protocol
+    CAN_XL = 251
+    CAN_FD = 252
+    ERROR_FRAME = 254  # what a controller reports of the bus
+    SKIPPED = 255  # a line that is blank, a comment or part of a header
 
 
-NO_ROW = int(RowStatus.ERROR_FRAME)
+NO_ROW = int(RowStatus.OTHER_CHANNEL)
 """From this status on an entry counts neither as a message nor as a bad row."""
+PASSED_OVER: Final = {
+    RowStatus.CAN_FD: CAN_FD_FRAME,
+    RowStatus.CAN_XL: "CAN XL frame",
+    RowStatus.ERROR_FRAME: ERROR_FRAME,
+    RowStatus.EVENT: "event of the tool",
+    RowStatus.OTHER_CHANNEL: OTHER_CHANNEL,
+    RowStatus.SKIPPED: EMPTY_LINE,
+}
+"""What an entry is called that is no message and no damage."""
 MAX_CHANNELS = 255
 """Names of channels that are distinguished in one file."""
 NO_CHANNEL = 255
@@ -62,7 +89,6 @@ REASONS = {
     RowStatus.LABEL: "label is none of 0, 1, R, T",
     RowStatus.FIELDS: "too few fields",
     RowStatus.TRUNCATED: "last line is cut off",
-    RowStatus.CAN_FD: "CAN FD frame",
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
     RowStatus.TRAILING: "too many fields",
     RowStatus.DAMAGED: "the file is cut off or damaged from here on",
@@ -86,6 +112,7 @@ class Rows:
     line_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]  # row indices -> line numbers, from 1
     channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
     channels: tuple[str, ...] = ()
+    num_header_lines: int = 0  # before the first row
 
 
 def keep_good_rows(
@@ -98,7 +125,7 @@ def keep_good_rows(
     select_channel(rows, path, channel)
     judge_timestamps(rows)
     messages = take_good_rows(rows, name, scenario, limits.max_listed_bad_rows)
-    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, limits)
+    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
     return messages
 
 
@@ -113,11 +140,13 @@ def judge_timestamps(rows: Rows) -> None:
 def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: int) -> Messages:
     """Take the good rows as messages, and count the bad ones, listing the first."""
     status = rows.status
-    num_rows = int(np.count_nonzero(status < NO_ROW))
-    bad = np.flatnonzero((status != RowStatus.GOOD) & (status < NO_ROW))
-    shown = bad[:max_listed_bad_rows]
+    counts = np.bincount(status, minlength=int(RowStatus.SKIPPED) + 1)
+    counts[RowStatus.SKIPPED] += rows.num_header_lines
+    num_bad = int(counts[RowStatus.GOOD + 1 : NO_ROW].sum())
+    bad = (status != RowStatus.GOOD) & (status < NO_ROW)
+    shown = np.flatnonzero(bad)[:max_listed_bad_rows]
     columns = (rows.timestamp, rows.identifier, rows.payload, rows.length, rows.label)
-    if len(status) > num_rows - len(bad):
+    if len(status) > counts[RowStatus.GOOD]:
         good = status == RowStatus.GOOD
         columns = tuple(column[good] for column in columns)
     timestamp, identifier, payload, length, label = columns
@@ -134,16 +163,24 @@ def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: in
             BadRow(int(line), REASONS[RowStatus(status)])
             for line, status in zip(rows.line_of(shown), status[shown], strict=True)
         ],
-        num_bad_rows=len(bad),
-        num_error_frames=int(np.count_nonzero(status == RowStatus.ERROR_FRAME)),
+        num_bad_rows=num_bad,
+        passed_over=Counter({name: int(counts[kind]) for kind, name in PASSED_OVER.items() if counts[kind]}),
     )
 
 
-def refuse_damage(path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], limits: ReadLimits) -> None:
+def refuse_damage(
+    path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], passed_over: Counter[str], limits: ReadLimits
+) -> None:
     """Raise RecordingError when no row is good or too many are bad."""
     num_rows = num_good + num_bad
     if num_rows == 0:
-        raise RecordingError(path, "holds no message; remove the file or export the recording again")
+        others = ", ".join(list_passed_over(passed_over))
+        raise RecordingError(
+            path,
+            f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN frames"
+            if others
+            else "holds no message; export the recording again",
+        )
     if num_good == 0:
         raise RecordingError(
             path,
@@ -178,7 +215,7 @@ def mark_other_channels(rows: Rows, path: Path, channel: str) -> None:
             raise RecordingError(path, f"channel={channel!r}: the file names no channels; leave it out")
         return
     index = rows.channels.index(channel) if channel in rows.channels else NO_CHANNEL
-    rows.status[(rows.channel != index) & (rows.channel != NO_CHANNEL)] = RowStatus.SKIPPED
+    rows.status[(rows.channel != index) & (rows.channel != NO_CHANNEL)] = RowStatus.OTHER_CHANNEL
 
 
 def count_channels(rows: Rows) -> dict[str, int]:
@@ -310,6 +347,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         line_of=line_of,
         channel=np.concatenate([channel_of(rows) for rows in portions]) if channels else None,
         channels=channels,
+        num_header_lines=portions[0].num_header_lines,
     )
 
 

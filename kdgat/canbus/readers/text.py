@@ -102,6 +102,7 @@ class LineParser:
             else:
                 num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
             channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
+        num_header_lines = self.layout.num_header_lines if self._num_lines == self.layout.num_header_lines else 0
         first_line = self._num_lines + 1
         self._num_lines += num_lines
         return Rows(
@@ -112,6 +113,7 @@ class LineParser:
             lambda rows: rows + first_line,
             channel if self._channels else None,
             tuple(self._channels),
+            num_header_lines,
         )
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:

@@ -15,6 +15,7 @@ from kdgat.canbus.readers.asc import is_direction
 from kdgat.canbus.readers.numbers import (
     CAN_FD,
     ERROR_FRAME,
+    EVENT,
     FIELDS,
     GOOD,
     IDENTIFIER,
@@ -100,7 +101,7 @@ def _trace_type(data: Bytes, a: int, b: int) -> int:
         return CAN_FD
     if first == _LOWER_E and second == _LOWER_R:
         return ERROR_FRAME
-    return SKIPPED  # warnings, states, counters, events
+    return EVENT  # warnings, states, counters, events
 
 
 @njit(cache=True, nogil=True)
@@ -160,7 +161,7 @@ def parse_trace(
             elif role == TRACE_TYPE:
                 kind = _trace_type(data, a, b)
                 is_remote = data[a] | 32 == _LOWER_R and data[b - 1] | 32 == _LOWER_R
-                if kind in (SKIPPED, ERROR_FRAME):
+                if kind in (EVENT, ERROR_FRAME):
                     break
             elif role == TRACE_CHANNEL:
                 name_start, name_end = a, b
@@ -170,7 +171,7 @@ def parse_trace(
                     kind = ERROR_FRAME
                     break
                 if value == -2 and b - a == 8 and data[a] == data[b - 1] == _UPPER_F:
-                    kind = SKIPPED  # FFFFFFFF: the state of the bus
+                    kind = EVENT  # FFFFFFFF: the state of the bus
                     break
                 if value < 0:
                     fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
@@ -184,7 +185,7 @@ def parse_trace(
                     fault = LENGTH
                     break
                 num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)
-        if fault == GOOD or kind == SKIPPED:
+        if fault == GOOD or kind == EVENT:
             fault = kind
         if name_end > name_start and (fault in (GOOD, CAN_FD, ERROR_FRAME)):
             if not is_same_word(data, name_start, name_end, last_start, last_end):

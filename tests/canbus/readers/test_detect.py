@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording
+from kdgat.canbus.messages import list_passed_over
 from kdgat.canbus.readers import mf4
 from tests.canbus.log_files import (
     MULTI_CHANNEL_WRITERS,
@@ -49,7 +50,7 @@ def test_every_log_gives_the_messages_that_were_written(tmp_path: Path, name: st
     write, resolution_s = WRITERS[name]
     written = random_messages(1000)
     read = read_recording(write(tmp_path / name, written))
-    assert (read.num_bad_rows, read.num_error_frames, read.labelled, read.scenario) == (0, 0, False, tmp_path.name)
+    assert (read.num_bad_rows, read.labelled, read.scenario) == (0, False, tmp_path.name)
     assert_same_within(read, written, resolution_s)
 
 
@@ -88,8 +89,8 @@ def test_remote_frame_is_a_message_and_error_frame_is_passed_over(tmp_path: Path
     else:
         write_log(path, log)
     read = read_recording(path)
-    assert (len(read), read.num_error_frames, read.num_bad_rows) == (302, 1, 1)
-    assert [row.reason for row in read.bad_rows] == ["CAN FD frame"]
+    assert (len(read), read.num_bad_rows) == (302, 0)
+    assert list_passed_over(read.passed_over) == ["1 CAN FD frame", "1 error frame"]
     assert read.identifier[-2:].tolist() == [0x123, 0x124]
     assert read.length[-2:].tolist() == [0, 0]
 
@@ -101,7 +102,7 @@ def test_error_frames_of_candump_are_passed_over(tmp_path: Path) -> None:
         " (3.0)  can0  20000004   [8]  00 01 00 00 00 00 00 00   ERRORFRAME\n"
     )
     read = read_recording(path)
-    assert (len(read), read.num_error_frames, read.num_bad_rows) == (1, 2, 0)
+    assert (len(read), read.passed_over["error frame"], read.num_bad_rows) == (1, 2, 0)
 
 
 @pytest.mark.parametrize("name", MULTI_CHANNEL_WRITERS)

@@ -37,7 +37,7 @@ def test_relative_times_of_asc_add_up_over_all_events(tmp_path: Path) -> None:
     )
     read = _asc(tmp_path, lines, timestamps="relative")
     assert read.timestamp.tolist() == [0.5, 1.0, 2.5]
-    assert read.num_error_frames == 1
+    assert read.passed_over["error frame"] == 1
     assert _asc(tmp_path, lines).timestamp.tolist() == [0.5, 0.25, 0.5]
 
 
@@ -77,8 +77,7 @@ def test_classic_frame_of_a_channel_for_can_fd_is_a_message(tmp_path: Path) -> N
     assert read.identifier.tolist() == [0x123, 0x125]
     assert read.payload[0, :2].tolist() == [10, 11]
     assert read.length.tolist() == [2, 0]
-    assert read.num_error_frames == 1
-    assert [row.reason for row in read.bad_rows] == ["CAN FD frame"]
+    assert (read.passed_over["error frame"], read.passed_over["CAN FD frame"], read.num_bad_rows) == (1, 1, 0)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_every_version_of_trace_is_read(tmp_path: Path, version: str) -> None:
     assert read.identifier.tolist() == [0x300, 0x12345678, 0x301]
     assert read.length.tolist() == [7, 2, 0]
     assert read.payload[0].tolist() == [0, 0, 0, 0, 4, 0, 0, 0]
-    assert (read.num_error_frames, read.num_bad_rows) == (1, 0)
+    assert (read.passed_over["error frame"], read.num_bad_rows) == (1, 0)
 
 
 def test_trace_of_can_fd_and_damaged_lines(tmp_path: Path) -> None:
@@ -146,9 +145,8 @@ def test_trace_of_can_fd_and_damaged_lines(tmp_path: Path) -> None:
         " 5 5.0 DT 0300 Rx 2 01\n 6 6.0 DT\n 7 7.0 DT 0300 Rx 4 01 02"
     )
     read = _read(tmp_path / "a.trc", text)
-    assert len(read) == 1
+    assert (len(read), read.passed_over) == (1, {"CAN FD frame": 1, "line without a message": 2})
     assert [(row.line, row.reason) for row in read.bad_rows] == [
-        (4, "CAN FD frame"),
         (5, "timestamp is no finite number"),
         (6, "id is no hexadecimal number"),
         (7, "data length code and payload bytes differ"),
