@@ -11,7 +11,7 @@ from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
+from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import is_path_part
 
 NO_LABELS = (
@@ -32,15 +32,16 @@ def import_recording(
     put_aside: Path | None = None,
     limits: ReadLimits | None = None,
     channel: str | None = None,
+    options: ReadOptions | None = None,
 ) -> tuple[Path, Messages]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
 
     `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
     of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
-    take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
-    DatasetError for a name that is not possible in the layout or is taken.
+    take of a source that names several, `options` what it does not say itself. Raise RecordingError for a source that
+    cannot be read or holds attacks then, DatasetError for a name that is not possible in the layout or is taken.
     """
-    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
+    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel, options=options)
     messages.name = name or messages.name
     for key, text in (("scenario", scenario), ("name", messages.name)):
         if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):

@@ -71,7 +71,8 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
     payload, length = _payload(path, frame["data_field"], status)
     identifier = _identifier(path, frame["id"], status)
     timestamp = _timestamp(path, frame["timestamp"], status)
-    return Rows(timestamp, identifier, payload, length, label, status, "label" in columns, lambda rows: rows + 1)
+    labelled = "label" in columns
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def _refuse_damaged_pages(path: Path) -> None:
@@ -128,7 +129,8 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     identifier = _judge_identifier(read.identifier, status)
     timestamp = _judge_timestamp(read.timestamp, status)
     labelled = read.label is not None
-    return Rows(timestamp, identifier, read.payload, read.length, label, status, labelled, lambda rows: rows + 1)
+    payload, length = read.payload, read.length
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def write_parquet(path: Path, messages: Messages, source: str) -> None:
