@@ -115,7 +115,7 @@ def detect(
         if alarm_format == "csv":
             writer.write_heading()
         for alarm in watch.run(stream if is_live else _until(stop, stream)):
-            writer.write(alarm, watch.summary.first_s or 0.0)
+            writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
