@@ -12,8 +12,9 @@ from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
+from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
 from kdgat.canbus.readers.rows import Rows, join_rows, keep_good_rows
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs returns at once."""
-_GZIP_BLOCK_BYTES = 1 << 20
+_UNPACKED_BLOCK_BYTES = 1 << 20
 _BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
 LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
 _MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
@@ -84,9 +85,9 @@ def _read_rows(path: Path, backend: DataframeBackend | None) -> Rows:
         return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, backend)))
     from kdgat.canbus.readers.text import read_text
 
-    if not is_compressed(path):
+    if packing_of(path) is None:
         return read_text(path)
-    content, damaged = _decompress(path)
+    content, damaged = _unpack(path)
     return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
 
 
@@ -151,12 +152,12 @@ def end_of_lines(content: bytes | bytearray) -> int:
     return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
-def _decompress(path: Path) -> tuple[bytearray, bool]:
+def _unpack(path: Path) -> tuple[bytearray, bool]:
     """Return what a compressed log holds, and whether it is cut off: then the whole lines that can be read."""
     content = bytearray()
     with open_recording(path) as stream:
         try:
-            while block := stream.read1(_GZIP_BLOCK_BYTES):
+            while block := stream.read1(_UNPACKED_BLOCK_BYTES):
                 content += block
         except (EOFError, OSError):
             del content[content.rfind(b"\n") + 1 :]
@@ -181,12 +182,9 @@ def check_head(path: Path) -> int | None:
         case FileFormat.TEXT:
             from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
 
-            try:
-                with open_recording(path) as stream:
-                    head = stream.read(SNIFFED_BYTES)
-            except EOFError as error:
-                raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
-            is_packed = is_compressed(path)
+            with open_recording(path) as stream:
+                head = read_head(stream, SNIFFED_BYTES)
+            is_packed = packing_of(path) is not None
             find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
             if is_packed or path.stat().st_size > COUNTED_BYTES:
                 return None
