@@ -12,6 +12,7 @@ from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
+from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
@@ -42,7 +43,7 @@ def read_recording(
     """Read one recording of any known format, messages in file order.
 
     Args:
-        path: a file; the format is found from its content.
+        path: a file; the format is found from its content. A pipe, as standard input (`-`), is read to its end.
         scenario: replaces the one in the path.
         limits: how many bad rows are dropped and counted; more refuse the file.
         channel: the interface or the number of the channel to take, where the file names several.
@@ -60,10 +61,12 @@ def read_recording(
     >>> len(messages), hex(messages.identifier[0]), messages.payload[0, : messages.length[0]].tolist()
     (1, '0x123', [1, 2])
     """
-    path = Path(path)
-    if not path.is_file():
-        raise RecordingError(path, "is no file; name one recording")
-    refuse_holes(path)
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped:
+        if not path.is_file():
+            raise RecordingError(path, "is no file; name one recording")
+        refuse_holes(path)
     path_scenario, name = recording_name(path)
     messages = keep_good_rows(
         _read_rows(path, backend),
@@ -73,7 +76,7 @@ def read_recording(
         limits or ReadLimits(),
         None if channel is None else str(channel),
     )
-    if find_format(path) is FileFormat.PARQUET:
+    if not piped and find_format(path) is FileFormat.PARQUET:
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
@@ -81,13 +84,14 @@ def read_recording(
 
 
 def _read_rows(path: Path, backend: DataframeBackend | None) -> Rows:
-    if find_format(path) is not FileFormat.TEXT:
+    piped = is_pipe(path)
+    if not piped and find_format(path) is not FileFormat.TEXT:
         return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, backend)))
     from kdgat.canbus.readers.text import read_text
 
-    if packing_of(path) is None:
+    if not piped and packing_of(path) is None:
         return read_text(path)
-    content, damaged = _unpack(path)
+    content, damaged = read_pipe(path) if piped else _unpack(path)
     return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +15,10 @@ from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, 
 
 _NUM_SHOWN_BYTES = 16
 SHOWN_CHARACTERS = 60  # of a line that is not understood
+
+
+# Blank lines, comments, and what ASC logs begin and end with.
+_HEADER_LINE = re.compile(r"\s*($|;|//|#|date\b|base\b|(no )?internal events|begin trigger|end trigger)", re.IGNORECASE)
 
 
 class FileFormat(StrEnum):
@@ -88,6 +93,33 @@ def judge_head(path: Path, head: bytes, packing: Packing | None) -> FileFormat:
                 path, f"is a {found} file inside {packing.name}; unpack it by `{packing.command}` first"
             )
     return found
+
+
+def no_message(path: Path) -> RecordingError:
+    """Return the error of what was read to its end without a message: with what it holds instead, and the fix."""
+    if not path.is_file():
+        return RecordingError(path, "brought lines and no message; see what writes to it")
+    line = _first_content(path) if find_format(path) is FileFormat.TEXT else ""
+    if not line:
+        return RecordingError(
+            path, "holds a header and no message: nothing was on the bus, or was exported; record or export it again"
+        )
+    return RecordingError(
+        path,
+        f"holds no message that is understood: behind its header stands {line[:SHOWN_CHARACTERS]!r}, and error frames, "
+        "other events and comments are no messages; export its frames in a format of `kdgat data import --help`",
+    )
+
+
+def _first_content(path: Path) -> str:
+    """Return the first line that belongs to no header; empty if there is none."""
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
+
+    with open_recording(path) as stream:
+        head = read_head(stream, SNIFFED_BYTES)
+    _, start = find_start(path, head, is_whole=True)
+    lines = head[start:].decode("latin-1").splitlines()
+    return next((line.strip() for line in lines if not _HEADER_LINE.match(line)), "")
 
 
 def load_library(name: str, path: Path | str, what: str) -> ModuleType:

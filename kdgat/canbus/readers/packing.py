@@ -25,6 +25,7 @@ _MAX_LISTED: Final = 5
 _LOCAL_HEADER: Final = struct.Struct("<4s2xHH4xII4xHH")  # of a zip's member: mark, flags, method, ..., bytes, lengths
 _LOCAL_MARK, _DIRECTORY_MARK = b"PK\x03\x04", b"PK\x01\x02"
 _ENCRYPTED, _SIZE_FOLLOWS = 0x1, 0x8
+_MOST_BEHIND: Final = 28  # bytes behind a member until the mark of what follows ends
 _OFFICE_PART: Final = "[Content_Types].xml"
 
 
@@ -313,9 +314,9 @@ class ZipMember(Unpacked):
             return b""
         # Sizes may stand between the member and what follows: the directory, if that was all.
         behind = self._decompressor.unused_data
-        while len(behind) < NUM_HEAD_BYTES and (block := self._file.read(_BLOCK_BYTES)):
-            behind += block
-        if _DIRECTORY_MARK in behind[:28]:
+        while len(behind) < _MOST_BEHIND and (block := self._file.read(_BLOCK_BYTES)) != b"":
+            behind += block or b""
+        if _DIRECTORY_MARK in behind[:_MOST_BEHIND]:
             self._has_directory = True
             return b""
         if _LOCAL_MARK in behind[:28]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus.readers.detect import no_message
 
 
 class RowStatus(IntEnum):
@@ -143,7 +144,7 @@ def refuse_damage(path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow
     """Raise RecordingError when no row is good or too many are bad."""
     num_rows = num_good + num_bad
     if num_rows == 0:
-        raise RecordingError(path, "holds no message; remove the file or export the recording again")
+        raise no_message(path)
     if num_good == 0:
         raise RecordingError(
             path,
