@@ -8,7 +8,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
-from io import BufferedReader, RawIOBase
+from io import BufferedReader, BytesIO, RawIOBase
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
@@ -271,15 +271,18 @@ class _Stored:
 class ZipMember(Unpacked):
     """The member of a zip whose header comes next; `info` is what its directory says, where there is one to ask."""
 
-    def __init__(self, path: Path, file: RawIOBase | Any, growth: Growth, info: ZipInfo | None = None) -> None:
-        """Read the header; RecordingError for a member that is not read."""
+    def __init__(
+        self, path: Path, file: RawIOBase | Any, growth: Growth, info: ZipInfo | None = None, *, is_cut: bool = False
+    ) -> None:
+        """Read the header; RecordingError for a member that is not read. One that is cut off has a damaged end."""
         self._path = path
+        self._is_cut = is_cut
         self._has_directory = info is not None
-        header = _read_exactly(file, _LOCAL_HEADER.size)
-        mark, flags, method, crc, size, name_bytes, more_bytes = _LOCAL_HEADER.unpack(header)
-        if mark != _LOCAL_MARK:
-            raise OSError("a member of the zip has no header")
-        _read_exactly(file, name_bytes + more_bytes)
+        while True:
+            name, flags, method, crc, size = _read_member(file)
+            if info is not None or not _is_beside(name) or flags & _SIZE_FOLLOWS:
+                break
+            _read_exactly(file, size)
         if flags & _ENCRYPTED:
             raise RecordingError(path, "is an encrypted zip; unpack it by `unzip`, with its password, first")
         if info is not None:
@@ -314,16 +317,25 @@ class ZipMember(Unpacked):
             return b""
         # Sizes may stand between the member and what follows: the directory, if that was all.
         behind = self._decompressor.unused_data
-        while len(behind) < _MOST_BEHIND and (block := self._file.read(_BLOCK_BYTES)) != b"":
+        while len(behind) < NUM_HEAD_BYTES and (block := self._file.read(_BLOCK_BYTES)) != b"":
             behind += block or b""
-        if _DIRECTORY_MARK in behind[:_MOST_BEHIND]:
-            self._has_directory = True
-            return b""
-        if _LOCAL_MARK in behind[:28]:
-            raise RecordingError(
-                self._path, "is a zip of several members; unpack it by `unzip`, and give one recording"
-            )
-        raise EOFError("it ends before its end")
+        place = behind.find(_LOCAL_MARK, 0, _MOST_BEHIND)
+        if place >= 0 and not _is_beside(_read_member(BytesIO(behind[place:]))[0]):
+            raise RecordingError(self._path, "is a zip of several members; unpack it by `unzip`, and give one of them")
+        if self._is_cut or (place < 0 and _DIRECTORY_MARK not in behind[:_MOST_BEHIND]):
+            raise EOFError("it ends before its end")
+        self._has_directory = True
+        return b""
+
+
+def _read_member(file: RawIOBase | BytesIO | Any) -> tuple[str, int, int, int, int]:
+    """Read the header of a zip's member: name, flags, method, checksum, and bytes that follow."""
+    header = _LOCAL_HEADER.unpack(_read_exactly(file, _LOCAL_HEADER.size))
+    mark, flags, method, crc, size, name_bytes, more_bytes = header
+    if mark != _LOCAL_MARK:
+        raise OSError("a member of the zip has no header")
+    name = _read_exactly(file, name_bytes + more_bytes)[:name_bytes].decode("utf-8", "replace")
+    return name, flags, method, crc, size
 
 
 def _read_exactly(file: RawIOBase | Any, num_bytes: int) -> bytes:
@@ -342,10 +354,10 @@ def _open_zip(path: Path, file: RawIOBase | Any, growth: Growth) -> Unpacked:
         with ZipFile(path) as archive:
             infos = archive.infolist()
     except (BadZipFile, OSError, NotImplementedError, ValueError, struct.error):
-        return ZipMember(path, file, growth)
+        return ZipMember(path, file, growth, is_cut=True)
     if any(info.filename == _OFFICE_PART for info in infos):
         raise RecordingError(path, "is a document of an office program; save its table as CSV")
-    members = [info for info in infos if not _is_beside(info)]
+    members = [info for info in infos if not _is_beside(info.filename)]
     if len(members) != 1:
         names = ", ".join(repr(info.filename) for info in members[:_MAX_LISTED])
         more = f" and {len(members) - _MAX_LISTED} more" if len(members) > _MAX_LISTED else ""
@@ -355,7 +367,7 @@ def _open_zip(path: Path, file: RawIOBase | Any, growth: Growth) -> Unpacked:
     return ZipMember(path, file, growth, members[0])
 
 
-def _is_beside(info: ZipInfo) -> bool:
+def _is_beside(name: str) -> bool:
     """Return whether a member is a folder, or what a file manager has put beside the files."""
-    parts = info.filename.split("/")
-    return info.is_dir() or parts[0] == "__MACOSX" or parts[-1].startswith(".") or parts[-1] == "Thumbs.db"
+    parts = name.split("/")
+    return not parts[-1] or parts[0] == "__MACOSX" or parts[-1].startswith(".") or parts[-1] == "Thumbs.db"
