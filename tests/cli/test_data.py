@@ -219,17 +219,8 @@ def test_a_folder_is_inspected_and_imported_with_every_file_that_is_passed_over(
         ("can", True),
         ("can.log.1", True),
     ]
-    words = (
-        "import",
-        tmp_path / "found",
-        "--dataset",
-        "cars",
-        "--scenario",
-        "train_a",
-        "--data-root",
-        tmp_path / "data",
-    )
-    answer = _kdgat(*words, status=1)
+    words = ("--dataset", "cars", "--scenario", "train_a", "--data-root", tmp_path / "data")
+    answer = _kdgat("import", tmp_path / "found", *words, status=1)
     assert f"refused: {broken}: has the header" in answer.stderr
     assert "1 of 4 recordings were refused" in answer.stderr
     assert "notes.pdf (no recording" in answer.stderr
@@ -243,22 +234,13 @@ def test_a_folder_is_inspected_and_imported_with_every_file_that_is_passed_over(
 def test_a_pipe_is_imported_under_the_name_it_is_given(tmp_path: Path) -> None:
     log = write_text(tmp_path / "a.log", random_messages(50), "candump.log")
     os.mkfifo(tmp_path / "fifo")
-    words = (
-        "import",
-        tmp_path / "fifo",
-        "--dataset",
-        "cars",
-        "--scenario",
-        "train_a",
-        "--data-root",
-        tmp_path / "data",
-    )
+    words = ("import", tmp_path / "fifo", "--dataset", "cars", "--scenario", "a", "--data-root", tmp_path / "data")
     assert "give --name" in kdgat("data", *words, status=2).stderr
     writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(log.read_bytes()))
     writer.start()
     _kdgat(*words, "--name", "drive")
     writer.join()
-    assert_same_traffic(read_recording(tmp_path / "data" / "cars" / "train_a__drive.parquet"), read_recording(log))
+    assert_same_traffic(read_recording(tmp_path / "data" / "cars" / "a__drive.parquet"), read_recording(log))
 
 
 @pytest.mark.parametrize(

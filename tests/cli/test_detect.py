@@ -136,15 +136,19 @@ def test_alarms_seen_live_are_added_to_those_of_before(model: Path, tmp_path: Pa
 @pytest.mark.processes
 def test_alarms_of_a_pipe_are_written_as_they_end(words: tuple[str, ...], tmp_path: Path) -> None:
     """By a slow writer, a loop of the shell, that goes on when the first alarm is over."""
-    messages = drive("suppression", duration_s=20.0)
+    attacked, quiet = drive("suppression", duration_s=20.0), drive(None)
+    later = quiet.select(slice(None))
+    later.timestamp = quiet.timestamp - quiet.timestamp[0] + attacked.timestamp[-1] + 0.01
     log, out, rest = tmp_path / "drive.log", tmp_path / "alarms.json", tmp_path / "rest"
-    log.write_text("".join(_lines(messages)))
+    lines = [*_lines(attacked), *_lines(later)]
+    log.write_text("".join(lines))
     kdgat("detect", log, "--format", "json", "--out", tmp_path / "whole.json", status=ALARMS)
     whole = _alarms((tmp_path / "whole.json").read_text())
-    lines = log.read_text().splitlines(keepends=True)
-    begin = int(np.searchsorted(messages.timestamp, whole[0]["end_s"] + 2.0))
+    begin = len(attacked) + int(np.searchsorted(later.timestamp, whole[0]["end_s"] + 2.0))
+    assert begin < len(lines)
     (tmp_path / "head").write_text("".join(lines[:begin]))
-    loop = f"split -l 500 --filter 'cat; sleep 0.05' {tmp_path}/head; while [ ! -e {rest} ]; do sleep 0.1; done; cat {rest}"
+    slow = f"split -l 500 --filter 'cat; sleep 0.05' {tmp_path}/head"
+    loop = f"{slow}; while [ ! -e {rest} ]; do sleep 0.1; done; cat {rest}"
     command = shlex.join((*PROGRAM, "detect", *words, "--format", "json", "--out", str(out)))
     script = f"({loop}) | {command}"
     with subprocess.Popen(["bash", "-c", script], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
@@ -155,7 +159,7 @@ def test_alarms_of_a_pipe_are_written_as_they_end(words: tuple[str, ...], tmp_pa
     assert process.returncode == ALARMS
     assert first[0] == whole[0]
     assert _alarms(out.read_text()) == whole
-    assert f"in {len(messages):,} messages" in errors.splitlines()[-1]
+    assert f"in {len(lines):,} messages" in errors.splitlines()[-1]
 
 
 @pytest.mark.processes
