@@ -108,7 +108,7 @@ def _why_no_text(path: Path) -> str:
     with open_recording(path) as stream:
         head = read_head(stream, SNIFFED_BYTES)
     layout, start = find_start(path, head, is_whole=len(head) < SNIFFED_BYTES)
-    end = end_of_lines(head) if len(head) == SNIFFED_BYTES else len(head)
+    end = (end_of_lines(head) if len(head) == SNIFFED_BYTES else 0) or len(head)
     status = LineParser(layout).parse(np.frombuffer(head, np.uint8, end), start).status
     num_good = np.count_nonzero(status == RowStatus.GOOD)
     num_bad = np.count_nonzero((status != RowStatus.GOOD) & (status < NO_ROW))

@@ -119,20 +119,21 @@ class _Pipe(RawIOBase):
         """Return what is there, of a writer that is fast as much as there is room for; None where nothing comes."""
         if self._is_over():
             return b""
-        parts, wait_s = [], _LOOK_S
+        parts, wait_s, is_end = [], _LOOK_S, False
         while size > 0 and select.select([self._file], [], [], wait_s)[0]:
             try:
                 part = os.read(self._file, size)
             except BlockingIOError:  # another process has read it
                 break
-            if not part:  # if something came before, the next call says so, too
-                return b"".join(parts)
+            if not part:  # the end; if something came before, the next call says so, too
+                is_end = True
+                break
             parts.append(part)
             size -= len(part)
             wait_s = 0.0
         data = b"".join(parts)
         self.growth.take(len(data))
-        return data or None
+        return data if data or is_end else None
 
     def close(self) -> None:
         if not self.closed:

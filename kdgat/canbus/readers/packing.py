@@ -88,8 +88,8 @@ _REFUSED: Final = (
     Packing("compress", b"\x1f\x9d", "uncompress"),
     Packing("7-Zip", b"7z\xbc\xaf\x27\x1c", "7z x"),
     Packing("RAR", b"Rar!\x1a\x07", "unrar x"),
-    Packing("zip, in several parts,", b"PK\x07\x08", "unzip"),
-    Packing("zip, and holds nothing,", b"PK\x05\x06", "unzip"),
+    Packing("zip (in several parts)", b"PK\x07\x08", "unzip"),
+    Packing("zip (with nothing in it)", b"PK\x05\x06", "unzip"),
 )
 _TAR_MARK, _TAR_PLACE = b"ustar", 257
 
@@ -107,7 +107,9 @@ def find_packing(path: Path, head: bytes, outer: Packing | None = None) -> Packi
     if outer is not None:
         raise RecordingError(path, f"is {found.name} inside {outer.name}; unpack it by `{outer.command}` first")
     if found.decompressor is None:
-        raise RecordingError(path, f"is packed by {found.name} which is not read; unpack it by `{found.command}` first")
+        raise RecordingError(
+            path, f"is packed by {found.name}, which is not read; unpack it by `{found.command}` first"
+        )
     return found
 
 
@@ -164,7 +166,6 @@ class Unpacked(RawIOBase):
 
     def _restart(self) -> None:
         self._decompressor = self._make()
-        self._input = b""
         self._place = 0
 
     def readable(self) -> bool:
@@ -208,7 +209,7 @@ class Unpacked(RawIOBase):
                 self._decompressor = self._make()
             elif not self._decompressor.needs_input:
                 data = b""
-            elif (data := self._read_input()) is None:
+            elif (data := self._file.read(_BLOCK_BYTES)) is None:
                 return None
             elif not data:
                 if rest := self._decompressor.decompress(b"", size):
@@ -216,12 +217,6 @@ class Unpacked(RawIOBase):
                 raise EOFError("it ends before its end")
             if out := self._decompressor.decompress(data, size):
                 return out
-
-    def _read_input(self) -> bytes | None:
-        if self._input:
-            data, self._input = self._input, b""
-            return data
-        return self._file.read(_BLOCK_BYTES)
 
     def _has_next(self) -> bool:
         return True

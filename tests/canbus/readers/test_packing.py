@@ -136,7 +136,7 @@ def encrypted() -> bytes:
         (bz2.compress(b"PAR1" + bytes(99)), "is a Parquet file inside bzip2; unpack it by `bunzip2` first"),
         (zipped({"a": b"MDF     " + bytes(99)}), "is a MF4 file inside zip; unpack it by `unzip` first"),
         (zipped({"a.log": b"1", "b.log": b"2"}), "is a zip of 2 members: 'a.log', 'b.log'; unpack it by `unzip`"),
-        (zipped({}), "holds nothing, which is not read; unpack it by `unzip` first"),
+        (zipped({}), "is packed by zip (with nothing in it), which is not read; unpack it by `unzip` first"),
         (zipped({"a": b"1"}, zipfile.ZIP_LZMA), "is a zip of method 14, which is not read; unpack it by `unzip`"),
         (zipped({"[Content_Types].xml": b"1", "xl/a": b"2"}), "a document of an office program; save its table as CSV"),
         (encrypted(), "is an encrypted zip; unpack it by `unzip`, with its password, first"),
