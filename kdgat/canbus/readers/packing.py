@@ -19,7 +19,8 @@ from kdgat.canbus.readers.limits import Growth
 
 NUM_HEAD_BYTES: Final = 512
 """Of a file, in which whatever marks its format is found."""
-_BLOCK_BYTES: Final = 1 << 16
+_BLOCK_BYTES: Final = 1 << 13  # of the packed file
+_STEP_BYTES: Final = 1 << 12  # that come out at once
 _MAX_DICTIONARY_BYTES: Final = 256 * MIB  # memory that unpacking .xz may take; `xz -9` needs 65 MiB
 _MAX_LISTED: Final = 5
 _LOCAL_HEADER: Final = struct.Struct("<4s2xHH4xII4xHH")  # of a zip's member: mark, flags, method, ..., bytes, lengths
@@ -167,6 +168,7 @@ class Unpacked(RawIOBase):
     def _restart(self) -> None:
         self._decompressor = self._make()
         self._place = 0
+        self._damage: OSError | EOFError | None = None
 
     def readable(self) -> bool:
         return True
@@ -187,10 +189,7 @@ class Unpacked(RawIOBase):
 
     def readinto(self, buffer: Any, /) -> int | None:  # type: ignore[override]
         view = memoryview(buffer)
-        try:
-            data = self._more(len(view))
-        except (zlib.error, lzma.LZMAError) as error:
-            raise OSError(str(error)) from error
+        data = self._gather(len(view))
         if data is None:
             return None
         self._growth.add(len(data))
@@ -198,7 +197,23 @@ class Unpacked(RawIOBase):
         view[: len(data)] = data
         return len(data)
 
-    def _more(self, size: int) -> bytes | None:
+    def _gather(self, size: int) -> bytes | None:
+        """Take one step after the other, each a small one: of the step that meets damage, everything is lost."""
+        if self._damage is not None:
+            raise self._damage
+        parts: list[bytes] = []
+        num_bytes, part = 0, None
+        try:
+            while num_bytes < size and (part := self._step(min(_STEP_BYTES, size - num_bytes))):
+                parts.append(part)
+                num_bytes += len(part)
+        except (zlib.error, lzma.LZMAError, OSError, EOFError) as error:
+            self._damage = error if isinstance(error, EOFError) else OSError(str(error))
+            if not parts:
+                raise self._damage from error
+        return b"".join(parts) or part
+
+    def _step(self, size: int) -> bytes | None:
         """Return the next bytes, none at the end; None where the file has nothing yet."""
         while True:
             if self._decompressor.eof:
@@ -296,11 +311,10 @@ class ZipMember(Unpacked):
         super()._restart()
         self._seen_crc = 0
 
-    def readinto(self, buffer: Any, /) -> int | None:  # type: ignore[override]
-        count = super().readinto(buffer)
-        if count:
-            self._seen_crc = zlib.crc32(memoryview(buffer)[:count], self._seen_crc)
-        return count
+    def _step(self, size: int) -> bytes | None:
+        data = super()._step(size)
+        self._seen_crc = zlib.crc32(data or b"", self._seen_crc)
+        return data
 
     def _has_next(self) -> bool:
         return False
