@@ -191,18 +191,18 @@ def import_recordings(
     check_folder(data_root / dataset, "--data-root")
     limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
     files = [file for source in sources for file in _sources(source)]
-    if name is None and any(is_pipe(file) for file in files):
+    if name is None and any(is_pipe(file) for file, _ in files):
         raise typer.BadParameter("a pipe does not name a recording: give --name")
     if name is not None and len(files) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
     num_refused = 0
-    for source in files:
+    for source, own_name in files:
         try:
             target, messages = import_recording(
                 source,
                 data_root / dataset,
                 scenario,
-                name=name or _name_below(source, sources),
+                name=name or own_name,
                 attack_free=attack_free,
                 replace=replace,
                 limits=limits,
@@ -225,28 +225,23 @@ def import_recordings(
         raise RecordingError(dataset, f"{num_refused} of {len(files)} recordings were refused, see above; mend them")
 
 
-def _sources(source: Path) -> list[Path]:
-    """List the recordings that are to be imported; what of a folder is none is named."""
+def _sources(source: Path) -> list[tuple[Path, str | None]]:
+    """List the recordings that are to be imported, with names where they come from a folder's folders.
+
+    What of a folder is no recording is named.
+    """
     if not source.is_dir():
-        return [source]
+        return [(source, None)]
     from kdgat.canbus.catalog import list_places
     from kdgat.canbus.folders import survey_folder
 
     content = survey_folder(source, needs_scenario=False)
-    found = [place.path for place in list_places(content, source)]
     for note in content.notes():
         print(note, file=sys.stderr)
-    return found
-
-
-def _name_below(file: Path, sources: Sequence[Path]) -> str | None:
-    """Name a file of a folder by its path below it, so that two of one name are told apart; None for the file's own."""
-    from kdgat.canbus.names import recording_stem
-
-    folder = next((source for source in sources if source.is_dir() and file.is_relative_to(source)), None)
-    if folder is None or file.parent == folder:
-        return None
-    return "-".join((*file.relative_to(folder).parent.parts, recording_stem(file)))
+    return [
+        (place.path, None if place.path.parent == source else f"{place.scenario}-{place.name}".replace("/", "-"))
+        for place in list_places(content, source)
+    ]
 
 
 @app.command("synth")

@@ -14,6 +14,7 @@ from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, packing_of, read_head
 
 _NUM_SHOWN_BYTES = 16
+_LOOKED_AT_BYTES = 1 << 16  # for what a log holds instead of messages
 SHOWN_CHARACTERS = 60  # of a line that is not understood
 
 
@@ -113,12 +114,8 @@ def no_message(path: Path) -> RecordingError:
 
 def _first_content(path: Path) -> str:
     """Return the first line that belongs to no header; empty if there is none."""
-    from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
-
     with open_recording(path) as stream:
-        head = read_head(stream, SNIFFED_BYTES)
-    _, start = find_start(path, head, is_whole=True)
-    lines = head[start:].decode("latin-1").splitlines()
+        lines = read_head(stream, _LOOKED_AT_BYTES).decode("utf-8-sig", "replace").splitlines()
     return next((line.strip() for line in lines if not _HEADER_LINE.match(line)), "")
 
 
