@@ -14,7 +14,7 @@ import pytest
 
 from kdgat.canbus import Messages, RecordingError, follow_file, read_recording, stream_recording
 from tests.canbus.log_files import WRITERS
-from tests.canbus.readers.test_packing import LENIENT, PACK
+from tests.canbus.packed_files import LENIENT, PACK
 from tests.canbus.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text
 
 TIMEOUT_S = 30.0

@@ -4,46 +4,18 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import zipfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording, stream_recording
+from kdgat.canbus import Messages, RecordingError, read_recording, stream_recording
 from kdgat.canbus.readers import limits
 from tests.canbus.log_files import WRITERS
+from tests.canbus.packed_files import BLOCK, LENIENT, PACK, zipped
 from tests.canbus.recording_files import assert_same_traffic, joined, random_messages, write_text
-
-LENIENT = ReadLimits(max_bad_fraction=1.0, max_listed_bad_rows=10_000)
-BLOCK = 30_000
-
-
-def zipped(files: Mapping[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """Pack files into a zip."""
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", method) as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-    return content.getvalue()
-
-
-def in_blocks(data: bytes, pack: Callable[[bytes], bytes]) -> bytes:
-    """Pack piece by piece, as the programs do that use several processors."""
-    return b"".join(pack(data[start : start + BLOCK]) for start in range(0, len(data), BLOCK))
-
-
-PACK: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": lambda data: in_blocks(data, gzip.compress),
-    "xz": lambda data: in_blocks(data, lzma.compress) + bytes(4),
-    "lzma": lambda data: lzma.compress(data, format=lzma.FORMAT_ALONE),
-    "bzip2": lambda data: in_blocks(data, bz2.compress),
-    "zip": lambda data: zipped({"a folder/": b"", "a folder/drive.log": data, "__MACOSX/a folder/._drive.log": b"\0"}),
-    "stored": lambda data: zipped({"drive.log": data}, zipfile.ZIP_STORED),
-}
 
 
 @pytest.fixture(scope="module")
