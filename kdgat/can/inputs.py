@@ -1,5 +1,6 @@
 """What a CAN run reads that none of its stages has written: recordings, and weights to start from."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,11 +18,14 @@ from kdgat.canbus.catalog import (
     split_roles,
 )
 from kdgat.canbus.features import FEATURE_VERSION
+from kdgat.canbus.folders import survey_folder
 from kdgat.canbus.logs import check_head
 from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.family import ScoringRequest
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run, RunError
 from kdgat.stage import StageInput, StageInputError
+
+logger = logging.getLogger(__name__)
 
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
 
@@ -65,7 +69,10 @@ def check_recordings(config: CanConfig) -> None:
     """
     data = config.data
     entry = find_entry(data.dataset, data.data_root, data.catalog)
-    places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
+    folder = entry.folder_in(data.data_root)
+    places = discover_recordings(folder, data.leave_out)
+    for note in survey_folder(folder).notes():
+        logger.warning("%s", note)
     unread = [
         RecordingFile(
             place.path,
