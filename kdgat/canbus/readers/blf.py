@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -12,10 +13,11 @@ from typing import Any, Final
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.readers.detect import load_library, open_recording
 from kdgat.canbus.readers.limits import Growth
-from kdgat.canbus.readers.rows import FrameColumns, Rows
+from kdgat.canbus.readers.rows import FrameColumns, Rows, RowStatus
 
 _OBJECT: Final = b"LOBJ"
-_OBJECT_SIZE: Final = struct.Struct("<I")
+_SIZE_AND_KIND: Final = struct.Struct("<II")
+_CAN_ERROR: Final = 2  # the kind of an object without a place for the frame
 _LEAST_BYTES: Final = 16  # of an object: the header that all have
 
 
@@ -54,7 +56,10 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
             raise
         except damage:
             damaged = True
-    if damaged:
+    for status, count in reader.others.items():
+        for _ in range(count):
+            columns.append(0.0, 0, b"", None, int(status))
+    if damaged or reader.is_cut:
         columns.append_damage()
     yield columns.take()
 
@@ -65,7 +70,18 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
     It unpacks a container whole, whatever comes out, and at an object of 0 bytes it would never end.
     """
 
+    frames = {blf.CAN_MESSAGE, blf.CAN_MESSAGE2, blf.CAN_ERROR_EXT, blf.CAN_FD_MESSAGE, blf.CAN_FD_MESSAGE_64}
+
     class CarefulReader(blf.BLFReader):  # type: ignore[name-defined]
+        def __init__(self, file: Any) -> None:
+            super().__init__(file)
+            self.others: Counter[RowStatus] = Counter()  # objects that it passes over
+
+        @property
+        def is_cut(self) -> bool:
+            """Return whether more than padding is left: an object without its end."""
+            return bool(self._tail.strip(b"\0"))
+
         def __iter__(self) -> Iterator[Any]:
             header, container = blf.OBJ_HEADER_BASE_STRUCT, blf.LOG_CONTAINER_STRUCT
             while head := self.file.read(header.size):
@@ -88,11 +104,13 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
         def _parse_container(self, data: bytes) -> Iterator[Any]:
             known, place = self._tail + data, 0
             while (place := known.find(_OBJECT, place, place + 8)) >= 0 and place + _LEAST_BYTES <= len(known):
-                (size,) = _OBJECT_SIZE.unpack_from(known, place + 8)
+                size, kind = _SIZE_AND_KIND.unpack_from(known, place + 8)
                 if size < _LEAST_BYTES:
                     yield from super()._parse_container(data[: max(0, place - len(self._tail))])
                     raise blf.BLFParseError
                 place += size
+                if kind not in frames and place <= len(known):
+                    self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
             yield from super()._parse_container(data)
 
     return CarefulReader
