@@ -10,6 +10,7 @@ import numpy as np
 
 from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
+from kdgat.canbus.labelling import label_by_surroundings, labels_beside
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
@@ -18,7 +19,7 @@ from kdgat.canbus.readers.rows import Rows, join_rows, keep_good_rows
 
 if TYPE_CHECKING:
     from kdgat.canbus.readers.parquet import DataframeBackend
-    from kdgat.canbus.readers.text import LineParser
+    from kdgat.canbus.readers.text import Layout, LineParser
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs returns at once."""
@@ -39,6 +40,8 @@ def read_recording(
     backend: DataframeBackend | None = None,
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
+
+    A log without labels gets those that are beside it (`<name>.attacks.csv`, ROAD's `capture_metadata.json`).
 
     Args:
         path: a file; the format is found from its content.
@@ -76,6 +79,8 @@ def read_recording(
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
+    if not messages.labelled:
+        label_by_surroundings(messages, path)
     return messages
 
 
@@ -164,6 +169,35 @@ def _decompress(path: Path) -> tuple[bytearray, bool]:
     return content, False
 
 
+def has_labels(path: Path, scenario: str) -> bool:
+    """Return whether a recording has labels, or something beside it or its name tells them; its head is read alone.
+
+    Raises:
+        RecordingError: as `check_head`.
+    """
+    match find_format(path):
+        case FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import has_label_column
+
+            held = has_label_column(path)
+        case FileFormat.TEXT:
+            held = _find_layout(path).labelled
+        case _:
+            held = False
+    return held or labels_beside(path, scenario) is not None
+
+
+def _find_layout(path: Path) -> Layout:
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
+
+    try:
+        with open_recording(path) as stream:
+            head = stream.read(SNIFFED_BYTES)
+    except EOFError as error:
+        raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
+    return find_start(path, head, is_whole=not is_compressed(path) and len(head) == path.stat().st_size)[0]
+
+
 def check_head(path: Path) -> int | None:
     """Look at the beginning of a recording, and at the end of a Parquet file, which has its columns there.
 
@@ -179,16 +213,8 @@ def check_head(path: Path) -> int | None:
 
             return check_columns(path)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
-
-            try:
-                with open_recording(path) as stream:
-                    head = stream.read(SNIFFED_BYTES)
-            except EOFError as error:
-                raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
-            is_packed = is_compressed(path)
-            find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
-            if is_packed or path.stat().st_size > COUNTED_BYTES:
+            _find_layout(path)
+            if is_compressed(path) or path.stat().st_size > COUNTED_BYTES:
                 return None
             return path.read_bytes().count(b"\n") + 1
         case _:

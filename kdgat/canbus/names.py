@@ -11,12 +11,16 @@ COMPRESSIBLE_SUFFIXES = (".csv", ".txt", ".log", ".asc", ".trc", ".blf", ".pcap"
 RECORDING_SUFFIXES = (".parquet", *COMPRESSIBLE_SUFFIXES, ".mf4")
 """Suffixes of files that are looked at as recordings in a folder."""
 COMPRESSED_SUFFIX = ".gz"
+ATTACKS_SUFFIX = ".attacks.csv"
+"""Behind the name of a log in that of a table which tells when it was attacked."""
 
 
 def is_recording(path: Path) -> bool:
     """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
-    return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES)
+    return not path.name.lower().endswith(ATTACKS_SUFFIX) and suffix in (
+        RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES
+    )
 
 
 def recording_suffix(path: Path) -> str:

@@ -161,6 +161,10 @@ def import_recordings(
     attack_free: Annotated[
         bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
     ] = False,
+    attacks: Annotated[
+        Path | None,
+        typer.Option(help="Times of attacks in a source without labels: a table begin,end,id, or ROAD's metadata."),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
     channel: Channel = None,
     max_bad_fraction: Annotated[float, typer.Option(help="Share of bad rows that is dropped, not refused.")] = 0.01,
@@ -174,11 +178,17 @@ def import_recordings(
     """
     from kdgat.base import check_folder, validate_config
     from kdgat.canbus import ReadLimits
-    from kdgat.canbus.catalog import check_dataset_name
+    from kdgat.canbus.catalog import DatasetError, check_dataset_name
     from kdgat.canbus.importing import import_recording
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
+    if attacks is not None and (attack_free or (len(sources) > 1 and attacks.suffix.lower() != ".json")):
+        raise typer.BadParameter("--attacks is a table of one SOURCE, and not for --attack-free")
+    if attacks is not None and not attacks.is_file():
+        raise DatasetError(
+            f"--attacks {attacks}: no such file; write a table begin,end,id of when messages were injected"
+        )
     check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
     limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
@@ -189,6 +199,7 @@ def import_recordings(
             scenario,
             name=name,
             attack_free=attack_free,
+            attacks=attacks,
             replace=replace,
             limits=limits,
             channel=channel,

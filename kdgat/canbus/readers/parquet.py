@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from dataclasses import asdict
 from functools import cache
 from itertools import product
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.readers.labels import refuse_unknown_words, value_of
 from kdgat.canbus.readers.limits import most_unpacked, too_large
 from kdgat.canbus.readers.parquet_pages import check_pages
 from kdgat.canbus.readers.rows import Rows, RowStatus
@@ -27,7 +29,7 @@ COLUMN_NAMES = {
     "timestamp": ("timestamp", "time"),
     "id": ("id", "arbitration_id", "can_id"),
     "data_field": ("data_field", "data", "payload"),
-    "label": ("label", "attack"),
+    "label": ("label", "labels", "attack", "is_attack", "flag", "class"),
 }
 """Column -> accepted names, compared without case."""
 CAMPAIGNS_KEY = "kdgat.campaigns"
@@ -81,6 +83,14 @@ def _refuse_damaged_pages(path: Path) -> None:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
     if num_bytes > most_unpacked(path.stat().st_size):
         raise too_large(path)
+
+
+def has_label_column(path: Path) -> bool:
+    """Return whether a file has labels; RecordingError if it cannot be read, or has other columns."""
+    try:
+        return "label" in _columns(path, list(pl.read_parquet_schema(path)))
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
 
 
 def check_columns(path: Path) -> int:
@@ -233,9 +243,15 @@ def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[
 
 def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if column.dtype == pl.String:
-        column = column.replace_strict({"0": 0, "1": 1, "R": 0, "T": 1}, default=None, return_dtype=pl.Int64)
+        words = [word for word in column.unique().to_list() if word is not None]
+        values = {word: value_of(word) for word in words}
+        unknown = column.filter(column.replace_strict(values, default=0, return_dtype=pl.Int64) < 0)
+        refuse_unknown_words(path, Counter(unknown.to_list()))
+        column = column.replace_strict(values, default=None, return_dtype=pl.Int64)
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
+    elif column.dtype.is_integer():
+        refuse_unknown_words(path, Counter(map(str, column.filter((column < 0) | (column > 1)).to_list())))
     return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ from kdgat.canbus.messages import (
     RecordingError,
     list_passed_over,
 )
+from kdgat.canbus.readers.labels import refuse_unknown_words
 
 
 class RowStatus(IntEnum):
@@ -86,7 +87,7 @@ REASONS = {
     RowStatus.PAYLOAD_HEX: "payload is no hexadecimal text",
     RowStatus.PAYLOAD_LONG: "payload is longer than 8 bytes",
     RowStatus.LENGTH_MISMATCH: "data length code and payload bytes differ",
-    RowStatus.LABEL: "label is none of 0, 1, R, T",
+    RowStatus.LABEL: "label is none of 0, 1, R, T, nor a word such as Normal or Attack",
     RowStatus.FIELDS: "too few fields",
     RowStatus.TRUNCATED: "last line is cut off",
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
@@ -113,6 +114,7 @@ class Rows:
     channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
+    unknown_labels: Counter[str] = field(default_factory=Counter)  # words of rows that are bad for them
 
 
 def keep_good_rows(
@@ -123,6 +125,7 @@ def keep_good_rows(
     Raise RecordingError when no row is good or too many are bad, or when there are several channels and none is chosen.
     """
     select_channel(rows, path, channel)
+    refuse_unknown_words(path, rows.unknown_labels)
     judge_timestamps(rows)
     messages = take_good_rows(rows, name, scenario, limits.max_listed_bad_rows)
     refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
@@ -348,6 +351,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channel=np.concatenate([channel_of(rows) for rows in portions]) if channels else None,
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
+        unknown_labels=sum((rows.unknown_labels for rows in portions), Counter()),
     )
 
 

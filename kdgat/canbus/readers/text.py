@@ -15,8 +15,9 @@ from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, parse_asc
 from kdgat.canbus.readers.candump import parse_candump, parse_named
-from kdgat.canbus.readers.csv import find_columns, parse_separated
+from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
+from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.numbers import count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
@@ -24,6 +25,7 @@ from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
 SNIFFED_BYTES = 1 << 16
+MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, because it is no known word
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 KNOWN_FORMATS = (
@@ -59,6 +61,7 @@ class Layout:
     separator: str = ","
     roles: tuple[int, ...] = ()
     labelled: bool = False
+    attack_labels: tuple[str, ...] = ()  # words; without any those that are known
     base: int = 16
     is_relative: bool = False
 
@@ -87,7 +90,8 @@ class LineParser:
         columns = (timestamp, identifier, payload, length)
         channel = None
         if layout.text_format is TextFormat.SEPARATED:
-            parse_separated(data, start, ord(layout.separator), self._roles, layout.labelled, *columns, label, status)
+            separator, words = ord(layout.separator), label_words(layout.attack_labels)
+            parse_separated(data, start, separator, self._roles, layout.labelled, words, *columns, label, status)
         elif layout.text_format is TextFormat.NAMED:
             parse_named(data, start, *columns, status)
         else:
@@ -114,7 +118,20 @@ class LineParser:
             channel if self._channels else None,
             tuple(self._channels),
             num_header_lines,
+            self._unknown_labels(data, start, status),
         )
+
+    def _unknown_labels(self, data: NDArray[np.uint8], start: int, status: NDArray[np.uint8]) -> Counter[str]:
+        """Count the words that are no labels, where a label should be."""
+        bad = np.flatnonzero(status == RowStatus.LABEL)
+        if not bad.size:
+            return Counter()
+        roles = self.layout.roles
+        column = roles.index(ROLE_LABEL) if ROLE_LABEL in roles else -1
+        ends = np.flatnonzero(data[start:] == ord("\n")) + start
+        bounds = np.concatenate([[start], ends + 1, [len(data)]])
+        lines = (data[bounds[row] : bounds[row + 1]].tobytes() for row in bad[:MOST_COUNTED])
+        return count_words(lines, self.layout.separator, column)
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
         """Return a bad row behind the lines that were parsed: the file ends here before its end."""
