@@ -12,7 +12,7 @@ from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.labelling import LEARNED_AS_BENIGN, label_by_times
 from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
+from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import is_path_part
 
 NO_LABELS = (
@@ -34,16 +34,17 @@ def import_recording(
     put_aside: Path | None = None,
     limits: ReadLimits | None = None,
     channel: str | None = None,
+    options: ReadOptions | None = None,
 ) -> tuple[Path, Messages]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
 
     `attack_free` labels every message benign; `attacks` is a file with the times of attacks in a source without
     labels; `require_labels` refuses one that has none. With `replace` a file of that name gives way; the folder
-    `put_aside` keeps it, unless the new one is the same. `channel` is the one to take of a source that names several.
-    Raise RecordingError for a source that cannot be read or holds attacks then,
+    `put_aside` keeps it, unless the new one is the same. `channel` is the one to take of a source that names several,
+    `options` what it does not say itself. Raise RecordingError for a source that cannot be read or holds attacks then,
     DatasetError for a name that is not possible in the layout or is taken.
     """
-    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
+    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel, options=options)
     if attacks is not None:
         if messages.labelled and not messages.labels_from:
             raise RecordingError(source, f"has labels of its own; leave --attacks {attacks} out")

@@ -11,7 +11,7 @@ import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
 from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError, list_passed_over
+from kdgat.canbus.messages import BadRow, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
@@ -49,10 +49,12 @@ class RecordingInspection:
         return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share}
 
 
-def inspect_file(path: Path, limits: ReadLimits | None = None, channel: str | None = None) -> RecordingInspection:
+def inspect_file(
+    path: Path, limits: ReadLimits | None = None, channel: str | None = None, options: ReadOptions | None = None
+) -> RecordingInspection:
     """Inspect one recording outside any dataset, one channel of it if it names several."""
     scenario, name = recording_name(path)
-    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits(), channel)
+    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits(), channel, options)
 
 
 def inspect_dataset(
@@ -74,7 +76,9 @@ def inspect_dataset(
     return inspections
 
 
-def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = None) -> RecordingInspection:
+def _inspect(
+    place: RecordingPlace, limits: ReadLimits, channel: str | None = None, options: ReadOptions | None = None
+) -> RecordingInspection:
     inspection = RecordingInspection(place.path, place.scenario, place.name)
     try:
         # Whatever is readable is shown; a note states whether it would be refused.
@@ -83,6 +87,7 @@ def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = No
             scenario=place.scenario,
             limits=limits.model_copy(update={"max_bad_fraction": 1.0}),
             channel=channel,
+            options=options,
         )
     except RecordingError as error:
         inspection.usable = False

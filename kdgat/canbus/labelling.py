@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.base.files import read_utf8
-from kdgat.canbus.messages import MAX_IDENTIFIER, UNTOLD, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, UNTOLD, AttackCampaign, Messages, RecordingError
 from kdgat.canbus.names import ATTACKS_SUFFIX, recording_name, recording_stem
 
 METADATA_NAME: Final = "capture_metadata.json"
@@ -243,11 +243,9 @@ def _has_payload(messages: Messages, digits: str) -> NDArray[np.bool_]:
     found = np.ones(len(messages), bool)
     for place, digit in enumerate(digits):
         if digit != "X":
-            byte = place // 2
-            value = (
-                messages.payload[:, byte] >> (0 if place % 2 else 4) & 15 if byte < 8 else np.full(len(messages), 16)
-            )
-            found &= (value == int(digit, 16)) & (messages.length > byte)
+            byte = min(place // 2, MAX_PAYLOAD_BYTES - 1)
+            value = messages.payload[:, byte] >> (0 if place % 2 else 4) & 15
+            found &= (value == int(digit, 16)) & (messages.length > place // 2)
     return found
 
 

@@ -18,9 +18,9 @@ ATTACKS_SUFFIX = ".attacks.csv"
 def is_recording(path: Path) -> bool:
     """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
-    return not path.name.lower().endswith(ATTACKS_SUFFIX) and suffix in (
-        RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES
-    )
+    if path.name.lower().endswith(ATTACKS_SUFFIX):
+        return False
+    return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES)
 
 
 def recording_suffix(path: Path) -> str:

@@ -14,6 +14,7 @@ import typer
 from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
+from kdgat.cli.option_groups import RecordingOptions, spread
 from kdgat.run import counted
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ app = typer.Typer()
 
 
 @app.command("detect")
+@spread
 def detect(
     log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads.")] = None,
     model: Annotated[
@@ -59,9 +61,8 @@ def detect(
     interface: Annotated[
         str | None, typer.Option("-c", metavar="INTERFACE", help="Of python-can, as socketcan.")
     ] = None,
-    channel: Annotated[
-        str | None, typer.Option("--channel", help="Which one to take of a log that has messages of several.")
-    ] = None,
+    *,
+    reading: RecordingOptions,
     merge_s: Annotated[
         float, typer.Option("--merge", metavar="SECONDS", min=0.0, help="Alarms that are no further apart are one.")
     ] = 1.0,
@@ -107,7 +108,7 @@ def detect(
     with (
         compilation_told(quiet=quiet),
         _stopped_by_interrupt() as stop,
-        _opened_stream(log, follow, bus, interface, channel, stop) as stream,
+        _opened_stream(log, follow, bus, interface, reading, stop) as stream,
         _opened(out, is_live) as (written, has_heading),
     ):
         writer = AlarmWriter(written, alarm_format, has_heading)
@@ -149,14 +150,14 @@ def _detector(
 
 
 def _opened_stream(
-    log: Path | None, follow: Path | None, bus: str | None, interface: str | None, channel: str | None, stop: Any
+    log: Path | None, follow: Path | None, bus: str | None, interface: str | None, reading: RecordingOptions, stop: Any
 ) -> "MessageStream":
     from kdgat.canbus import follow_file, stream_recording
 
     if log is not None:
-        return stream_recording(log, channel=channel)
+        return stream_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
     if follow is not None:
-        return follow_file(follow, channel=channel, stop=stop)
+        return follow_file(follow, channel=reading.channel, options=reading.read(), stop=stop)
     from kdgat.canbus import open_bus
 
     assert bus is not None

@@ -82,20 +82,21 @@ def count_words(lines: Iterable[bytes], separator: str, column: int) -> Counter[
     return counts
 
 
-def refuse_unknown_words(path: Path, words: Counter[str]) -> None:
+def refuse_unknown_words(path: Path, words: Counter[str], fix: str | None = None) -> None:
     """Raise RecordingError where words that are no known labels come again and again: they are no damage.
 
-    Dropped as bad rows they would take the attacks with them.
+    Dropped as bad rows they would take the attacks with them. Of a table options say which are attacks.
     """
     repeated = [word for word, count in words.most_common() if count >= _LEAST_REPEATED and _is_word(word)]
     if repeated:
         shown = ", ".join(f"{word} ({words[word]} rows)" for word in repeated[:MOST_SHOWN])
         more = f" and {len(repeated) - MOST_SHOWN} more" if len(repeated) > MOST_SHOWN else ""
+        fix = fix or (
+            f"say which words are attacks, all others are benign: `kdgat data import --attack-labels "
+            f"{_listed(repeated)}`; or, if another column holds the labels, `--label-column NAME`"
+        )
         raise RecordingError(
-            path,
-            f"its labels are words that do not say whether a message is an attack: {shown}{more}; say which words "
-            f"are attacks, all others are benign: `kdgat data import --attack-labels {_listed(repeated)}`; or, if "
-            "another column holds the labels, `--label-column NAME`",
+            path, f"its labels are words that do not say whether a message is an attack: {shown}{more}; {fix}"
         )
 
 

@@ -34,6 +34,7 @@ COLUMN_NAMES = {
 """Column -> accepted names, compared without case."""
 CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
+STORE_NUMBERS = "store 0 for benign and 1 for attack"
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -73,7 +74,8 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
     payload, length = _payload(path, frame["data_field"], status)
     identifier = _identifier(path, frame["id"], status)
     timestamp = _timestamp(path, frame["timestamp"], status)
-    return Rows(timestamp, identifier, payload, length, label, status, "label" in columns, lambda rows: rows + 1)
+    labelled = "label" in columns
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def _refuse_damaged_pages(path: Path) -> None:
@@ -138,7 +140,8 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     identifier = _judge_identifier(read.identifier, status)
     timestamp = _judge_timestamp(read.timestamp, status)
     labelled = read.label is not None
-    return Rows(timestamp, identifier, read.payload, read.length, label, status, labelled, lambda rows: rows + 1)
+    payload, length = read.payload, read.length
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def write_parquet(path: Path, messages: Messages, source: str) -> None:
@@ -246,12 +249,14 @@ def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[
         words = [word for word in column.unique().to_list() if word is not None]
         values = {word: value_of(word) for word in words}
         unknown = column.filter(column.replace_strict(values, default=0, return_dtype=pl.Int64) < 0)
-        refuse_unknown_words(path, Counter(unknown.to_list()))
+        refuse_unknown_words(path, Counter(unknown.to_list()), STORE_NUMBERS)
         column = column.replace_strict(values, default=None, return_dtype=pl.Int64)
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
+        raise RecordingError(path, f"column label holds {column.dtype}; {STORE_NUMBERS}")
     elif column.dtype.is_integer():
-        refuse_unknown_words(path, Counter(map(str, column.filter((column < 0) | (column > 1)).to_list())))
+        refuse_unknown_words(
+            path, Counter(map(str, column.filter((column < 0) | (column > 1)).to_list())), STORE_NUMBERS
+        )
     return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
 
 

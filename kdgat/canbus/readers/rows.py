@@ -29,7 +29,6 @@ from kdgat.canbus.messages import (
     RecordingError,
     list_passed_over,
 )
-from kdgat.canbus.readers.labels import refuse_unknown_words
 
 
 class RowStatus(IntEnum):
@@ -114,22 +113,8 @@ class Rows:
     channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
+    unit: str | None = "s"  # of the timestamps, as the format states it; None where it does not
     unknown_labels: Counter[str] = field(default_factory=Counter)  # words of rows that are bad for them
-
-
-def keep_good_rows(
-    rows: Rows, path: Path, name: str, scenario: str, limits: ReadLimits, channel: str | None = None
-) -> Messages:
-    """Drop and report the bad rows, and those of other channels.
-
-    Raise RecordingError when no row is good or too many are bad, or when there are several channels and none is chosen.
-    """
-    select_channel(rows, path, channel)
-    refuse_unknown_words(path, rows.unknown_labels)
-    judge_timestamps(rows)
-    messages = take_good_rows(rows, name, scenario, limits.max_listed_bad_rows)
-    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
-    return messages
 
 
 def judge_timestamps(rows: Rows) -> None:
@@ -351,6 +336,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channel=np.concatenate([channel_of(rows) for rows in portions]) if channels else None,
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
+        unit=portions[0].unit,
         unknown_labels=sum((rows.unknown_labels for rows in portions), Counter()),
     )
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, parse_asc
 from kdgat.canbus.readers.candump import parse_candump, parse_named
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
-from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
+from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.numbers import count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
@@ -26,6 +26,7 @@ NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
 SNIFFED_BYTES = 1 << 16
 MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, because it is no known word
+BASES = {"hexadecimal": 16, "decimal": 10}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 KNOWN_FORMATS = (
@@ -64,6 +65,8 @@ class Layout:
     attack_labels: tuple[str, ...] = ()  # words; without any those that are known
     base: int = 16
     is_relative: bool = False
+    payload_base: int = 16
+    unit: str | None = "s"  # of the times, where the format states it
 
 
 class LineParser:
@@ -90,8 +93,11 @@ class LineParser:
         columns = (timestamp, identifier, payload, length)
         channel = None
         if layout.text_format is TextFormat.SEPARATED:
-            separator, words = ord(layout.separator), label_words(layout.attack_labels)
-            parse_separated(data, start, separator, self._roles, layout.labelled, words, *columns, label, status)
+            words = label_words(layout.attack_labels)
+            parse_separated(
+                data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
+                layout.payload_base, *columns, label, status,
+            )  # fmt: skip
         elif layout.text_format is TextFormat.NAMED:
             parse_named(data, start, *columns, status)
         else:
@@ -118,6 +124,7 @@ class LineParser:
             channel if self._channels else None,
             tuple(self._channels),
             num_header_lines,
+            layout.unit,
             self._unknown_labels(data, start, status),
         )
 
@@ -149,7 +156,13 @@ class LineParser:
         return index_of[channel]
 
 
-def read_text(path: Path, data: NDArray[np.uint8] | None = None, *, damaged: bool = False) -> Rows:
+def read_text(
+    path: Path,
+    data: NDArray[np.uint8] | None = None,
+    *,
+    damaged: bool = False,
+    options: ReadOptions = NOTHING_SAID,
+) -> Rows:
     """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known.
 
     `data` is what the file holds, where that is not its bytes; it may be known to end before its end.
@@ -157,21 +170,21 @@ def read_text(path: Path, data: NDArray[np.uint8] | None = None, *, damaged: boo
     if data is None:
         data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
     head = data[:SNIFFED_BYTES].tobytes()
-    layout, start = find_start(path, head, is_whole=len(head) == len(data))
+    layout, start = find_start(path, head, is_whole=len(head) == len(data), options=options)
     parser = LineParser(layout)
     rows = parser.parse(data, start)
     return join_rows([rows, parser.damage()]) if damaged else rows
 
 
-def find_start(path: Path, head: bytes, *, is_whole: bool) -> tuple[Layout, int]:
+def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NOTHING_SAID) -> tuple[Layout, int]:
     """Find the format from the first bytes of a file, and where its first row starts."""
     offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     lines = head[offset:].decode("latin-1").split("\n")
-    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES])
+    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES], options)
     return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
-def find_layout(path: Path, lines: Sequence[str]) -> Layout:
+def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING_SAID) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
     text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
@@ -187,12 +200,21 @@ def find_layout(path: Path, lines: Sequence[str]) -> Layout:
             path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
         )
     if text_format is TextFormat.SEPARATED:
-        return Layout(text_format, *find_columns(path, lines))
+        return Layout(
+            text_format,
+            *find_columns(path, lines, options),
+            attack_labels=options.attack_labels,
+            base=BASES[options.identifiers],
+            payload_base=BASES[options.payload],
+            unit=None,
+        )
+    require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
         return Layout(text_format, base=base, is_relative=is_relative)
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
-    return Layout(text_format, roles=roles)
+    unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
+    return Layout(text_format, roles=roles, unit=unit)
 
 
 def _find_format(lines: Sequence[str]) -> TextFormat | None:

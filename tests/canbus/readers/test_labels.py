@@ -8,7 +8,9 @@ import polars as pl
 import pytest
 
 from kdgat.canbus import Messages, RecordingError, read_recording
+from kdgat.canbus.messages import ReadOptions
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns
+from kdgat.canbus.readers.detect import NOTHING_SAID
 from kdgat.canbus.readers.labels import count_words, refuse_unknown_words, value_of
 from tests.canbus.recording_files import random_messages
 
@@ -63,7 +65,8 @@ def test_unknown_words_are_refused_however_rare_with_the_option_that_says_which_
     else:
         columns = {"timestamp": written.timestamp, "id": written.identifier, "data": ["00"] * 600, "label": words}
         pl.DataFrame(columns).write_parquet(tmp_path / name)
-    with pytest.raises(RecordingError, match=r"Fuzzy \(3 rows\), DoS \(2 rows\); .* --attack-labels Fuzzy,DoS"):
+    fix = "--attack-labels Fuzzy,DoS" if name.endswith(".csv") else "store 0 for benign and 1 for attack"
+    with pytest.raises(RecordingError, match=rf"Fuzzy \(3 rows\), DoS \(2 rows\); .*{fix}"):
         read_recording(tmp_path / name)
 
 
@@ -94,23 +97,30 @@ def test_only_words_that_come_again_are_refused() -> None:
     assert count_words(lines, ",", 3) == Counter({"Gear Box": 2})
 
 
-def test_words_that_a_user_names_are_the_only_attacks() -> None:
+def test_words_that_a_user_names_are_the_only_attacks(tmp_path: Path) -> None:
+    written = random_messages(60)
+    words = ["dos" if label else "Attack" for label in written.label]
+    path = _write(tmp_path / "a.csv", written, words, "timestamp,id,data,verdict,kind")
+    read = read_recording(path, options=ReadOptions(label_column="Verdict", attack_labels=("DoS", "Fuzzy")))
+    assert read.label.tolist() == written.label.tolist()
     assert [value_of(word, ("DoS", "2")) for word in ("dos", "2", "Attack", "1", "")] == [1, 1, 0, 0, -1]
 
 
 def test_the_column_of_labels_can_be_named() -> None:
     lines = ["Time,ID,Data,Label,Verdict of rig", "0.1,1F3,00,x,Normal"]
     path = Path("a.csv")
-    assert find_columns(path, lines, "verdict OF rig").roles.index(ROLE_LABEL) == 4
-    assert find_columns(path, lines).roles.index(ROLE_LABEL) == 3
-    with pytest.raises(RecordingError, match=r"label_column='truth': its columns are Time, ID, .*; give --label-column"):
-        find_columns(path, lines, "truth")
+    assert find_columns(path, lines, ReadOptions(label_column="verdict OF rig")).roles.index(ROLE_LABEL) == 4
+    assert find_columns(path, lines, NOTHING_SAID).roles.index(ROLE_LABEL) == 3
+    with pytest.raises(
+        RecordingError, match=r"label_column='truth': its columns are Time, ID, .*; give --label-column"
+    ):
+        find_columns(path, lines, ReadOptions(label_column="truth"))
     with pytest.raises(RecordingError, match="the file has no header"):
-        find_columns(path, lines[1:], "truth")
+        find_columns(path, lines[1:], ReadOptions(label_column="truth"))
 
 
 def test_of_two_columns_of_labels_one_must_be_named() -> None:
     lines = ["time,id,data,label,class", "0.1,1F3,00,0,Normal"]
     with pytest.raises(RecordingError, match="its columns label and class may hold labels; choose one"):
-        find_columns(Path("a.csv"), lines)
-    assert find_columns(Path("a.csv"), lines, "class").labelled
+        find_columns(Path("a.csv"), lines, NOTHING_SAID)
+    assert find_columns(Path("a.csv"), lines, ReadOptions(label_column="class")).labelled
