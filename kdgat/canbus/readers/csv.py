@@ -86,9 +86,7 @@ def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Colu
     first = next(number for number, line in enumerate(lines) if line.strip())
     if _is_number(table[0][0]):
         if options.label_column is not None:
-            raise _no_label_column(
-                path, options.label_column, "the file has no header, and its label is the last column"
-            )
+            raise _no_label_column(path, options.label_column, "it has no header; its label is the last column")
         roles, labelled = _roles_by_position(path, table)
         return Columns(0, separator, roles, labelled)
     if len(table) == 1:

@@ -254,9 +254,8 @@ def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise RecordingError(path, f"column label holds {column.dtype}; {STORE_NUMBERS}")
     elif column.dtype.is_integer():
-        refuse_unknown_words(
-            path, Counter(map(str, column.filter((column < 0) | (column > 1)).to_list())), STORE_NUMBERS
-        )
+        unknown = column.filter((column < 0) | (column > 1))
+        refuse_unknown_words(path, Counter(map(str, unknown.to_list())), STORE_NUMBERS)
     return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
 
 
