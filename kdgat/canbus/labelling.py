@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from kdgat.base import UserError
 from kdgat.base.files import read_utf8
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, UNTOLD, AttackCampaign, Messages, RecordingError
-from kdgat.canbus.names import ATTACKS_SUFFIX, recording_name, recording_stem
+from kdgat.canbus.names import ATTACKS_SUFFIX, METADATA_NAME, recording_name, recording_stem
 
-METADATA_NAME: Final = "capture_metadata.json"
 ATTACK_FREE: Final = "attack_free"
 """In the name of a scenario or a recording: all of its messages are benign, where the file has no labels."""
 LEARNED_AS_BENIGN: Final = "has no labels, so attacks in it would be learned as benign"

@@ -13,14 +13,21 @@ RECORDING_SUFFIXES = (".parquet", *COMPRESSIBLE_SUFFIXES, ".mf4")
 COMPRESSED_SUFFIX = ".gz"
 ATTACKS_SUFFIX = ".attacks.csv"
 """Behind the name of a log in that of a table which tells when it was attacked."""
+METADATA_NAME = "capture_metadata.json"
+"""What ROAD tells of the logs beside it."""
 
 
 def is_recording(path: Path) -> bool:
     """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
-    if path.name.lower().endswith(ATTACKS_SUFFIX):
+    if tells_labels(path):
         return False
     return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES)
+
+
+def tells_labels(path: Path) -> bool:
+    """Return whether a file is named like one that tells the labels of the logs beside it."""
+    return path.name == METADATA_NAME or path.name.lower().endswith(ATTACKS_SUFFIX)
 
 
 def recording_suffix(path: Path) -> str:
