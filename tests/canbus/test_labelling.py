@@ -148,12 +148,13 @@ def test_labels_of_the_file_itself_count_more_than_what_is_beside_it(tmp_path: P
 
 @pytest.mark.parametrize("name", ["train_attack_free__a.log", "train_a__Attack-free ride.log", "attack free.log"])
 def test_a_log_is_attack_free_by_its_name(tmp_path: Path, name: str) -> None:
-    log = write_text(tmp_path / name, _drive(), "candump.log")
+    folder = tmp_path / "drives"
+    log = write_text(folder / name, _drive(), "candump.log")
     read = read_recording(log)
     assert (read.labelled, read.num_attacks) == (True, 0)
     assert has_labels(log, "")
-    assert read_recording(write_text(tmp_path / "a.log", _drive(), "candump.log"), scenario="attack_free_1").labelled
-    assert labels_beside(tmp_path / "a.log") is None
+    assert read_recording(write_text(folder / "a.log", _drive(), "candump.log"), scenario="attack_free_1").labelled
+    assert labels_beside(folder / "a.log") is None
 
 
 def test_import_keeps_the_labels_in_what_it_writes(log: Path) -> None:

@@ -74,7 +74,7 @@ def count_words(lines: Iterable[bytes], separator: str, column: int) -> Counter[
     """Count what stands in one column of some lines; -1 is the last one that is not empty."""
     counts = Counter[str]()
     for line in lines:
-        cells = [cell.strip(' "\r\t') for cell in line.decode("latin-1").split(separator)]
+        cells = [cell.strip(' "\r\n\t') for cell in line.decode("latin-1").split(separator)]
         if column < 0:
             cells = [cell for cell in cells if cell]
         if column < len(cells) and cells:
