@@ -162,7 +162,9 @@ def import_recordings(
     ] = False,
     attacks: Annotated[
         Path | None,
-        typer.Option(help="Times of attacks in a source without labels: a table begin,end,id, or ROAD's metadata."),
+        typer.Option(
+            "--attacks", help="Times of attacks in a source without labels: a table begin,end,id, or ROAD's metadata."
+        ),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
     *,
