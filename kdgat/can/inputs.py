@@ -120,8 +120,11 @@ def check_evaluated(request: ScoringRequest) -> None:
     dataset = finished.dataset if request.dataset is None else request.dataset
     entry = find_entry(dataset, request.data_root, request.catalog or finished.catalog)
     folder = entry.folder_in(request.data_root)
-    for place in discover_recordings(folder, finished.left_out(request.data_root)):
+    places = discover_recordings(folder, finished.left_out(request.data_root))
+    for place in places:
         check_head(place.path)
+    if untold := [place.path for place in places if not has_labels(place.path, place.scenario)]:
+        logger.warning("%s", say_untested(untold))
 
 
 def can_run(config: CanConfig) -> Run:

@@ -1,4 +1,4 @@
-"""Labels of a log that has none: from the times of its attacks, as somebody noted them, or as attack-free by its name.
+"""Labels of a log that has none: from the times of its attacks, as somebody noted them, or by its scenario.
 
 The times are a table `begin,end,id,data`, or ROAD's `capture_metadata.json`. Beside a log, `<log without
 suffix>.attacks.csv` and `capture_metadata.json` are found by themselves.
@@ -22,7 +22,7 @@ from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, UNTOLD, Att
 from kdgat.canbus.names import ATTACKS_SUFFIX, METADATA_NAME, recording_name, recording_stem
 
 ATTACK_FREE: Final = "attack_free"
-"""In the name of a scenario or a recording: all of its messages are benign, where the file has no labels."""
+"""In the name of a scenario: all messages of its recordings are benign, where they have no labels."""
 LEARNED_AS_BENIGN: Final = "has no labels, so attacks in it would be learned as benign"
 SLACK_S: Final = 1.0  # times noted by hand may lie so far outside the log
 MOST_SHOWN: Final = 8
@@ -48,21 +48,21 @@ class AttackTime:
 
 
 def labels_beside(path: Path, scenario: str = "") -> Path | str | None:
-    """Find what labels a log without labels: a file beside it, ATTACK_FREE by its name, or nothing."""
+    """Find what labels a log without labels: a file beside it, ATTACK_FREE by its scenario, or nothing."""
     if (table := _table_beside(path)).is_file():
         return table
     metadata = path.with_name(METADATA_NAME)
     if metadata.is_file() and _told(metadata, _captures(metadata), path) is not None:
         return metadata
-    names = (scenario, *recording_name(path))
+    names = (scenario, recording_name(path)[0])
     return ATTACK_FREE if any(ATTACK_FREE in re.sub(r"[\s-]", "_", name.lower()) for name in names) else None
 
 
 def ask_for_labels(path: Path) -> str:
     """Say how a recording without labels gets some."""
     return (
-        f"if it holds no attack, put {ATTACK_FREE} into its name, or bring it in by `kdgat data import --attack-free`; "
-        f"else write when it was attacked, a table begin,end,id in seconds, to {_table_beside(path)}"
+        f"if it holds no attack, put {ATTACK_FREE} into its scenario's name, or bring it in by `kdgat data import "
+        f"--attack-free`; else write when it was attacked, a table begin,end,id in seconds, to {_table_beside(path)}"
     )
 
 
@@ -82,7 +82,7 @@ def label_by_surroundings(messages: Messages, path: Path) -> None:
     if isinstance(found, Path):
         label_by_times(messages, path, found)
     elif found is not None:
-        messages.labelled, messages.labels_from = True, f"{found} in the name"
+        messages.labelled, messages.labels_from = True, f"{found} in the scenario's name"
 
 
 def label_by_times(messages: Messages, path: Path, attacks: Path) -> None:

@@ -146,8 +146,8 @@ def test_labels_of_the_file_itself_count_more_than_what_is_beside_it(tmp_path: P
     assert read_recording(tmp_path / "test_a__drive.parquet").num_attacks == 0
 
 
-@pytest.mark.parametrize("name", ["train_attack_free__a.log", "train_a__Attack-free ride.log", "attack free.log"])
-def test_a_log_is_attack_free_by_its_name(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["train_attack_free__a.log", "Attack-free ride__b.log", "attack free/c.log"])
+def test_a_log_is_attack_free_by_its_scenario(tmp_path: Path, name: str) -> None:
     folder = tmp_path / "drives"
     log = write_text(folder / name, _drive(), "candump.log")
     read = read_recording(log)
@@ -155,6 +155,7 @@ def test_a_log_is_attack_free_by_its_name(tmp_path: Path, name: str) -> None:
     assert has_labels(log, "")
     assert read_recording(write_text(folder / "a.log", _drive(), "candump.log"), scenario="attack_free_1").labelled
     assert labels_beside(folder / "a.log") is None
+    assert labels_beside(folder / "attack_free.log") is None
 
 
 def test_import_keeps_the_labels_in_what_it_writes(log: Path) -> None:

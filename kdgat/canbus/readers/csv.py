@@ -231,8 +231,8 @@ def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     return RecordingError(
         path,
         f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
-        "data_field,attack (leave attack and all other columns out for a recording without labels), "
-        "or timestamp,id,dlc,data0,...,data7,flag",
+        "data_field,attack (leave attack and all other columns out for a recording without labels; give --label-column "
+        "NAME where labels are called otherwise), or timestamp,id,dlc,data0,...,data7,flag",
     )
 
 

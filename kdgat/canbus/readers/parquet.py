@@ -130,7 +130,7 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     status = np.zeros(len(read.timestamp), dtype=np.uint8)
     label = np.zeros(len(status), dtype=np.uint8)
     if read.label is not None:
-        label = _judge_label(read.label, status)
+        label = _judge_label(path, read.label, status)
     unclear = np.flatnonzero(~read.is_clear)
     if unclear.size:
         own = np.zeros(len(unclear), dtype=np.uint8)
@@ -253,13 +253,12 @@ def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[
         column = column.replace_strict(values, default=None, return_dtype=pl.Int64)
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise RecordingError(path, f"column label holds {column.dtype}; {STORE_NUMBERS}")
-    elif column.dtype.is_integer():
-        unknown = column.filter((column < 0) | (column > 1))
-        refuse_unknown_words(path, Counter(map(str, unknown.to_list())), STORE_NUMBERS)
-    return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
+    return _judge_label(path, column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
 
 
-def _judge_label(label: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _judge_label(path: Path, label: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    kinds = label[(label > 1.0) & (label == np.floor(label))]
+    refuse_unknown_words(path, Counter(f"{kind:.0f}" for kind in kinds), STORE_NUMBERS)
     status[(label != 0.0) & (label != 1.0)] = RowStatus.LABEL
     return (label == 1.0).astype(np.uint8)
 

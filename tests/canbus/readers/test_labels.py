@@ -117,6 +117,12 @@ def test_the_column_of_labels_can_be_named() -> None:
         find_columns(path, lines[1:], ReadOptions(label_column="truth"))
 
 
+def test_a_header_with_an_unknown_column_is_refused_with_the_option_that_makes_it_the_labels() -> None:
+    lines = ["time,id,data,malicious", "0.1,1F3,00,no"]
+    with pytest.raises(RecordingError, match="give --label-column NAME where labels are called otherwise"):
+        find_columns(Path("a.csv"), lines, NOTHING_SAID)
+
+
 def test_of_two_columns_of_labels_one_must_be_named() -> None:
     lines = ["time,id,data,label,class", "0.1,1F3,00,0,Normal"]
     with pytest.raises(RecordingError, match="its columns label and class may hold labels; choose one"):
