@@ -97,6 +97,7 @@ class RecordingFile:
     num_bad_rows: int = 0
     num_backward: int = 0
     labelled: bool = True
+    labels_from: str = ""  # what tells the labels, where the file does not hold them itself
     blocks: Blocks | None = field(default=None, compare=False, repr=False)  # of `near_copies`
 
     def read(self, limits: ReadLimits | None = None) -> Messages:
@@ -300,6 +301,7 @@ def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | 
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         labelled=messages.labelled,
+        labels_from=messages.labels_from,
         blocks=kept_blocks(messages),
     )
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from kdgat.canbus.logs import end_of_lines
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, RecordingError
-from kdgat.canbus.names import is_recording, is_utf8, recording_stem, recording_suffix
+from kdgat.canbus.names import is_recording, is_utf8, recording_stem, recording_suffix, tells_labels
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.packing import open_recording, read_head
 from kdgat.canbus.readers.rows import NO_ROW, RowStatus
@@ -68,6 +68,8 @@ def survey_folder(folder: Path, *, needs_scenario: bool = True) -> FolderContent
 
 
 def _sort(content: FolderContent, path: Path, scenario: str, name: str) -> None:
+    if tells_labels(path):  # read with the logs that it is beside
+        return
     is_link_to_nothing = path.is_symlink() and not path.exists()
     if not is_utf8(path):
         content.passed_over[path] = "its name is no text in UTF-8: rename it"

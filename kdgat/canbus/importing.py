@@ -10,13 +10,14 @@ from pathlib import Path
 from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN, label_by_times
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import is_path_part
 
 NO_LABELS = (
-    "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
-    "`kdgat data import --attack-free`"
+    f"{LEARNED_AS_BENIGN}; if it holds none, bring it in by "
+    "`kdgat data import --attack-free`, else by `--attacks FILE`, a table begin,end,id of its attacks"
 )
 
 
@@ -27,6 +28,7 @@ def import_recording(
     *,
     name: str | None = None,
     attack_free: bool = False,
+    attacks: Path | None = None,
     require_labels: bool = False,
     replace: bool = False,
     put_aside: Path | None = None,
@@ -36,12 +38,17 @@ def import_recording(
 ) -> tuple[Path, Messages]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
 
-    `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
-    of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
-    take of a source that names several, `options` what it does not say itself. Raise RecordingError for a source that
-    cannot be read or holds attacks then, DatasetError for a name that is not possible in the layout or is taken.
+    `attack_free` labels every message benign; `attacks` is a file with the times of attacks in a source without
+    labels; `require_labels` refuses one that has none. With `replace` a file of that name gives way; the folder
+    `put_aside` keeps it, unless the new one is the same. `channel` is the one to take of a source that names several,
+    `options` what it does not say itself. Raise RecordingError for a source that cannot be read or holds attacks then,
+    DatasetError for a name that is not possible in the layout or is taken.
     """
     messages = read_recording(source, scenario=scenario, limits=limits, channel=channel, options=options)
+    if attacks is not None:
+        if messages.labelled and not messages.labels_from:
+            raise RecordingError(source, f"has labels of its own; leave --attacks {attacks} out")
+        label_by_times(messages, source, attacks)
     messages.name = name or messages.name
     for key, text in (("scenario", scenario), ("name", messages.name)):
         if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):

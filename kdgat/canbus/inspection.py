@@ -118,7 +118,13 @@ def _inspect(
     inspection.notes += [f"not read: {what}" for what in list_passed_over(messages.passed_over)]
     if not messages.labelled:
         inspection.notes.append("no labels")
-    elif not messages.num_attacks and any(word in place.name.lower() for word in UNLABELLED_ATTACKS):
+    elif messages.labels_from:
+        inspection.notes.append(f"labels: {messages.labels_from}")
+    if (
+        messages.labelled
+        and not messages.num_attacks
+        and any(word in place.name.lower() for word in UNLABELLED_ATTACKS)
+    ):
         inspection.notes.append("named after an attack, but every label is 0")
     return inspection
 

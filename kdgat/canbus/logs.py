@@ -11,10 +11,12 @@ import numpy as np
 from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.conversion import Conversion
+from kdgat.canbus.labelling import label_by_surroundings, labels_beside
 from kdgat.canbus.messages import Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
 from kdgat.canbus.readers.detect import FileFormat, find_format, require_table
+from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
 from kdgat.canbus.readers.rows import (
@@ -28,7 +30,7 @@ from kdgat.canbus.readers.rows import (
 
 if TYPE_CHECKING:
     from kdgat.canbus.readers.parquet import DataframeBackend
-    from kdgat.canbus.readers.text import LineParser
+    from kdgat.canbus.readers.text import Layout, LineParser
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs returns at once."""
@@ -50,6 +52,8 @@ def read_recording(
     backend: DataframeBackend | None = None,
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
+
+    A log without labels gets those that are beside it (`<name>.attacks.csv`, ROAD's `capture_metadata.json`).
 
     Args:
         path: a file; the format is found from its content. A pipe, as standard input (`-`), is read to its end.
@@ -83,6 +87,7 @@ def read_recording(
     conversion = Conversion(path, options)
     conversion.convert_stamps(rows)
     select_channel(rows, path, None if channel is None else str(channel))
+    refuse_unknown_words(path, rows.unknown_labels)
     judge_timestamps(rows)
     messages = take_good_rows(rows, name, path_scenario if scenario is None else scenario, limits.max_listed_bad_rows)
     refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
@@ -91,6 +96,8 @@ def read_recording(
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
+    if not messages.labelled:
+        label_by_surroundings(messages, path)
     return messages
 
 
@@ -186,6 +193,32 @@ def _unpack(path: Path) -> tuple[bytearray, bool]:
     return content, False
 
 
+def has_labels(path: Path, scenario: str) -> bool:
+    """Return whether a recording has labels, or something beside it or its name tells them; its head is read alone.
+
+    Raises:
+        RecordingError: as `check_head`.
+    """
+    match find_format(path):
+        case FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import has_label_column
+
+            held = has_label_column(path)
+        case FileFormat.TEXT:
+            held = _find_layout(path).labelled
+        case _:
+            held = False
+    return held or labels_beside(path, scenario) is not None
+
+
+def _find_layout(path: Path) -> Layout:
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
+
+    with open_recording(path) as stream:
+        head = read_head(stream, SNIFFED_BYTES)
+    return find_start(path, head, is_whole=packing_of(path) is None and len(head) == path.stat().st_size)[0]
+
+
 def check_head(path: Path) -> int | None:
     """Look at the beginning of a recording, and at the end of a Parquet file, which has its columns there.
 
@@ -201,13 +234,8 @@ def check_head(path: Path) -> int | None:
 
             return check_columns(path)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
-
-            with open_recording(path) as stream:
-                head = read_head(stream, SNIFFED_BYTES)
-            is_packed = packing_of(path) is not None
-            find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
-            if is_packed or path.stat().st_size > COUNTED_BYTES:
+            _find_layout(path)
+            if packing_of(path) is not None or path.stat().st_size > COUNTED_BYTES:
                 return None
             content = path.read_bytes()
             return max(content.count(b"\n"), content.count(b"\r")) + 1

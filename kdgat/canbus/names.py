@@ -13,12 +13,23 @@ RECORDING_SUFFIXES = (".parquet", *PACKABLE_SUFFIXES, ".mf4")
 PACKED_SUFFIXES = (".gz", ".xz", ".lzma", ".bz2", ".zip")
 STANDARD_INPUT = Path("-")
 _STREAMS = {STANDARD_INPUT: "stdin", Path("/dev/stdin"): "stdin"}  # what is read from them has no name of its own
+ATTACKS_SUFFIX = ".attacks.csv"
+"""Behind the name of a log in that of a table which tells when it was attacked."""
+METADATA_NAME = "capture_metadata.json"
+"""What ROAD tells of the logs beside it."""
 
 
 def is_recording(path: Path) -> bool:
     """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
+    if tells_labels(path):
+        return False
     return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else PACKABLE_SUFFIXES)
+
+
+def tells_labels(path: Path) -> bool:
+    """Return whether a file is named like one that tells the labels of the logs beside it."""
+    return path.name == METADATA_NAME or path.name.lower().endswith(ATTACKS_SUFFIX)
 
 
 def recording_suffix(path: Path) -> str:

@@ -22,6 +22,7 @@ from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, Rec
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
+from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -204,6 +205,7 @@ class _Cutter:
         path_scenario, self._name = recording_name(path)
         self._scenario = path_scenario if scenario is None else scenario
         self._limits = limits
+        self._unknown_labels = Counter[str]()
         self._conversion = Conversion(path, options)
 
     def cut(self, rows: Rows) -> Iterator[Messages]:
@@ -218,6 +220,7 @@ class _Cutter:
         else:
             mark_other_channels(rows, self._path, self._channel)
         judge_timestamps(rows)
+        self._unknown_labels += rows.unknown_labels
         messages = take_good_rows(
             rows, self._name, self._scenario, self._limits.max_listed_bad_rows - len(status.bad_rows)
         )
@@ -235,6 +238,7 @@ class _Cutter:
         status = self.status
         if self._channel is not None and self._channel not in status.channel_counts:
             raise unknown_channel(self._path, self._channel, status.channel_counts)
+        refuse_unknown_words(self._path, self._unknown_labels)
         refuse_damage(
             self._path, status.num_messages, status.num_bad_rows, status.bad_rows, status.passed_over, self._limits
         )

@@ -168,6 +168,12 @@ def import_recordings(
     attack_free: Annotated[
         bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
     ] = False,
+    attacks: Annotated[
+        Path | None,
+        typer.Option(
+            "--attacks", help="Times of attacks in a source without labels: a table begin,end,id, or ROAD's metadata."
+        ),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
     *,
     reading: LabelledRecordingOptions,
@@ -194,6 +200,10 @@ def import_recordings(
         raise typer.BadParameter("a pipe does not name a recording: give --name")
     if name is not None and len(files) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
+    if attacks is not None and (attack_free or (len(files) > 1 and attacks.suffix.lower() != ".json")):
+        raise typer.BadParameter("--attacks is a table of one SOURCE, and not for --attack-free")
+    if attacks is not None and not attacks.is_file():
+        raise DatasetError(f"--attacks {attacks}: no such file; write a table begin,end,id of when it was attacked")
     num_refused = 0
     for source, own_name in files:
         try:
@@ -203,6 +213,7 @@ def import_recordings(
                 scenario,
                 name=name or own_name,
                 attack_free=attack_free,
+                attacks=attacks,
                 replace=replace,
                 limits=limits,
                 channel=reading.channel,

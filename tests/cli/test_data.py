@@ -134,6 +134,27 @@ def test_log_of_several_channels_is_inspected_and_imported_one_by_one(tmp_path: 
     assert "are for one recording" in _kdgat("inspect", tmp_path / "mine", "--channel", "1", status=2).stderr
 
 
+def test_import_takes_the_times_of_attacks_and_words_that_are_attacks(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "a.log", random_messages(200), "candump.log")
+    times = tmp_path / "times.csv"
+    times.write_text("0.05,0.1\n")
+    where = ("--dataset", "mine", "--scenario", "test_x", "--data-root", tmp_path)
+    _kdgat("import", source, *where, "--attacks", times)
+    read = read_recording(tmp_path / "mine" / "test_x__a.parquet")
+    inside = (read.timestamp >= read.timestamp[0] + 0.05) & (read.timestamp <= read.timestamp[0] + 0.1)
+    assert read.num_attacks > 0
+    assert read.label.tolist() == inside.tolist()
+    assert "no such file" in _kdgat("import", source, *where, "--attacks", tmp_path / "no.csv", status=1).stderr
+    assert (
+        "--attacks is a table of one"
+        in _kdgat("import", source, *where, "--attacks", times, "--attack-free", status=2).stderr
+    )
+    table = tmp_path / "b.csv"
+    table.write_text("time,id,data,verdict\n" + "0.1,1F3,00,ok\n0.2,1F3,00,flood\n" * 30)
+    said = ("--label-column", "verdict", "--attack-labels", "flood,fuzz")
+    assert "30 attacks" in _kdgat("import", table, *where, *said).stdout
+
+
 def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:
     source = write_text(tmp_path / "a.csv", random_messages(200), "can-train-and-test.csv")
     source.write_text(source.read_text() + "x,1,00,0\n")

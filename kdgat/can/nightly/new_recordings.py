@@ -25,7 +25,7 @@ from kdgat.canbus.catalog import entry_or_default, find_entry, matches_hold_out,
 from kdgat.canbus.folders import why_no_recording
 from kdgat.canbus.importing import free_place
 from kdgat.canbus.messages import SCENARIO_SEPARATOR
-from kdgat.canbus.names import is_recording, is_utf8
+from kdgat.canbus.names import is_recording, is_utf8, tells_labels
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
 
@@ -212,12 +212,13 @@ def holds_files(inbox: Path) -> bool:
 
 
 def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:
-    """List what of an inbox is no folder and not named like a recording; hidden ones are nobody's business."""
+    """List what of an inbox is no folder and named like no recording or labels of one; hidden ones aside."""
     return sorted(
         path
         for path in inbox.rglob("*")
         if not path.is_dir()
         and path not in recordings
+        and not tells_labels(path)
         and not any(part.startswith(".") for part in path.relative_to(inbox).parts)
     )
 

@@ -25,6 +25,7 @@ from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, c
 from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
+from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs import GraphColumns
 
@@ -147,6 +148,8 @@ def graphs_of(
             y[active] = 1
             of_nodes = np.repeat(active, np.diff(node_ptr))
             node_y[of_nodes & is_waited_for & np.isin(node_id, np.array(campaign.identifiers, np.int32))] = 1
+        if campaign.kind == UNTOLD:  # every message of that time has the label: of no identifier is it known
+            node_y[np.repeat(active, np.diff(node_ptr))] = 0
         name = campaign.kind.lower()
         name = _OTHER_NAMES.get(name, name)
         kind[active & (y == 1)] = ATTACK_KINDS.index(name if name in ATTACK_KINDS else "unknown")

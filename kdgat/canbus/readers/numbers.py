@@ -311,15 +311,23 @@ def read_spaced_bytes(data: Bytes, i: int, stated_length: int, payload: Bytes) -
 
 
 @njit(cache=True, nogil=True)
-def read_label(data: Bytes, a: int, b: int) -> int:
-    """Read a label, -1 if it is none of 0, 1, R (regular), T (injected)."""
-    if b - a != 1:
-        return -1
-    if data[a] == _ZERO or data[a] == _UPPER_R:
-        return 0
-    if data[a] == _ONE or data[a] == _UPPER_T:
-        return 1
-    return -1
+def read_label(data: Bytes, a: int, b: int, words: Any) -> int:
+    """Read a label: what it means by the table of `kdgat.canbus.readers.labels`, -1 if it is no word of it."""
+    text, bounds, values, other = words
+    if other < 0 and b - a == 1:  # what nearly all files have
+        if data[a] == _ZERO or data[a] == _UPPER_R:
+            return 0
+        if data[a] == _ONE or data[a] == _UPPER_T:
+            return 1
+    for k in range(len(values)):
+        first = bounds[k]
+        if bounds[k + 1] - first == b - a:
+            i = 0
+            while i < b - a and data[a + i] | 32 == text[first + i]:
+                i += 1
+            if i == b - a:
+                return values[k]
+    return other if a < b else -1
 
 
 @njit(cache=True, nogil=True)

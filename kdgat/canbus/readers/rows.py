@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -88,7 +88,7 @@ REASONS = {
     RowStatus.PAYLOAD_HEX: "payload is no hexadecimal text",
     RowStatus.PAYLOAD_LONG: "payload is longer than 8 bytes",
     RowStatus.LENGTH_MISMATCH: "data length code and payload bytes differ",
-    RowStatus.LABEL: "label is none of 0, 1, R, T",
+    RowStatus.LABEL: "label is none of 0, 1, R, T, nor a word such as Normal or Attack",
     RowStatus.FIELDS: "too few fields",
     RowStatus.TRUNCATED: "last line is cut off",
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
@@ -117,6 +117,7 @@ class Rows:
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
     unit: str | None = "s"  # of the timestamps, as the format states it; None where it does not
+    unknown_labels: Counter[str] = field(default_factory=Counter)  # words of rows that are bad for them
 
 
 def judge_timestamps(rows: Rows) -> None:
@@ -339,6 +340,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
         unit=portions[0].unit,
+        unknown_labels=sum((rows.unknown_labels for rows in portions), Counter()),
     )
 
 

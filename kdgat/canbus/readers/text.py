@@ -16,8 +16,9 @@ from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
 from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump, parse_named
-from kdgat.canbus.readers.csv import find_columns, parse_separated
+from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
+from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
@@ -25,6 +26,7 @@ from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
 SNIFFED_BYTES = 1 << 16
+MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, because it is no known word
 BASES = {"hexadecimal": 16, "decimal": 10}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -64,6 +66,7 @@ class Layout:
     separator: str = ","
     roles: tuple[int, ...] = ()
     labelled: bool = False
+    attack_labels: tuple[str, ...] = ()  # words; without any those that are known
     base: int = 16
     is_relative: bool = False
     payload_base: int = 16
@@ -99,9 +102,10 @@ class LineParser:
         columns = (timestamp, identifier, payload, length)
         channel = None
         if layout.text_format is TextFormat.SEPARATED:
+            words = label_words(layout.attack_labels)
             parse_separated(
-                data, start, ord(layout.separator), self._roles, layout.labelled, layout.base, layout.payload_base,
-                *columns, label, status,
+                data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
+                layout.payload_base, *columns, label, status,
             )  # fmt: skip
         else:
             channel = np.empty(num_lines, dtype=np.uint8)
@@ -129,7 +133,20 @@ class LineParser:
             tuple(self._channels),
             num_header_lines,
             layout.unit,
+            self._unknown_labels(data, start, status),
         )
+
+    def _unknown_labels(self, data: NDArray[np.uint8], start: int, status: NDArray[np.uint8]) -> Counter[str]:
+        """Count the words that are no labels, where a label should be."""
+        bad = np.flatnonzero(status == RowStatus.LABEL)
+        if not bad.size:
+            return Counter()
+        roles = self.layout.roles
+        column = roles.index(ROLE_LABEL) if ROLE_LABEL in roles else -1
+        ends = np.flatnonzero(data[start:] == ord("\n")) + start
+        bounds = np.concatenate([[start], ends + 1, [len(data)]])
+        lines = (data[bounds[row] : bounds[row + 1]].tobytes() for row in bad[:MOST_COUNTED])
+        return count_words(lines, self.layout.separator, column)
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
         """Return a bad row behind the lines that were parsed: the file ends here before its end."""
@@ -202,8 +219,14 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
             path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
         )
     if text_format is TextFormat.SEPARATED:
-        bases = (BASES[options.identifiers], BASES[options.payload])
-        return Layout(text_format, *find_columns(path, lines, options), base=bases[0], payload_base=bases[1], unit=None)
+        return Layout(
+            text_format,
+            *find_columns(path, lines, options),
+            attack_labels=options.attack_labels,
+            base=BASES[options.identifiers],
+            payload_base=BASES[options.payload],
+            unit=None,
+        )
     require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
