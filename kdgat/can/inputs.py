@@ -18,6 +18,7 @@ from kdgat.canbus.catalog import (
     split_roles,
 )
 from kdgat.canbus.features import FEATURE_VERSION
+from kdgat.canbus.folders import survey_folder
 from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, labels_beside, say_untested
 from kdgat.canbus.logs import check_head, has_labels
 from kdgat.canbus.summary import DUPLICATE_ROLE, LABELS_ROLE
@@ -26,6 +27,7 @@ from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run, 
 from kdgat.stage import StageInput, StageInputError
 
 logger = logging.getLogger(__name__)
+
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
 
 
@@ -73,7 +75,10 @@ def check_recordings(config: CanConfig) -> None:
     """
     data = config.data
     entry = find_entry(data.dataset, data.data_root, data.catalog)
-    places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
+    folder = entry.folder_in(data.data_root)
+    places = discover_recordings(folder, data.leave_out)
+    for note in survey_folder(folder).notes():
+        logger.warning("%s", note)
     unread = [
         RecordingFile(
             place.path,

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
+from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, list_places, no_scenario
+from kdgat.canbus.folders import FolderContent, survey_folder
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import BadRow, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
@@ -62,11 +63,19 @@ def inspect_dataset(
     data_root: Path | str,
     limits: ReadLimits | None = None,
     on_recording: Callable[[RecordingInspection], None] | None = None,
+    content: FolderContent | None = None,
 ) -> list[RecordingInspection]:
-    """Inspect every recording of a dataset and mark copies. An unusable one is marked, not raised."""
+    """Inspect every recording of a dataset and mark copies. An unusable one is marked, not raised.
+
+    `content` is what its folder is known to hold.
+    """
     inspections = []
-    for place in discover_recordings(entry.folder_in(data_root)):
+    folder = entry.folder_in(data_root)
+    for place in list_places(content or survey_folder(folder), folder):
         inspection = _inspect(place, limits or ReadLimits())
+        if not place.scenario:
+            inspection.usable = False
+            inspection.notes.append(no_scenario(place.path, folder))
         inspection.role = entry.role_of(place.scenario)
         inspection.vehicle = entry.vehicle_of(place.name)
         inspections.append(inspection)
@@ -89,9 +98,9 @@ def _inspect(
             channel=channel,
             options=options,
         )
-    except RecordingError as error:
+    except (RecordingError, OSError) as error:  # OSError: one that may not be read
         inspection.usable = False
-        inspection.notes.append(error.problem)
+        inspection.notes.append(error.problem if isinstance(error, RecordingError) else str(error))
         return inspection
     inspection.num_messages = len(messages)
     inspection.num_identifiers = len(np.unique(messages.identifier))

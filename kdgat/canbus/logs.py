@@ -14,9 +14,11 @@ from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.labelling import label_by_surroundings, labels_beside
 from kdgat.canbus.messages import Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording, require_table
+from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
+from kdgat.canbus.readers.detect import FileFormat, find_format, require_table
 from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
 from kdgat.canbus.readers.rows import (
     Rows,
     join_rows,
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs returns at once."""
-_GZIP_BLOCK_BYTES = 1 << 20
+_UNPACKED_BLOCK_BYTES = 1 << 20
 _BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
 LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
 _MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
@@ -54,7 +56,7 @@ def read_recording(
     A log without labels gets those that are beside it (`<name>.attacks.csv`, ROAD's `capture_metadata.json`).
 
     Args:
-        path: a file; the format is found from its content.
+        path: a file; the format is found from its content. A pipe, as standard input (`-`), is read to its end.
         scenario: replaces the one in the path.
         limits: how many bad rows are dropped and counted; more refuse the file.
         channel: the interface or the number of the channel to take, where the file names several.
@@ -73,10 +75,12 @@ def read_recording(
     >>> len(messages), hex(messages.identifier[0]), messages.payload[0, : messages.length[0]].tolist()
     (1, '0x123', [1, 2])
     """
-    path = Path(path)
-    if not path.is_file():
-        raise RecordingError(path, "is no file; name one recording")
-    refuse_holes(path)
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped:
+        if not path.is_file():
+            raise RecordingError(path, "is no file; name one recording")
+        refuse_holes(path)
     path_scenario, name = recording_name(path)
     limits, options = limits or ReadLimits(), options or ReadOptions()
     rows = _read_rows(path, backend, options)
@@ -88,7 +92,7 @@ def read_recording(
     messages = take_good_rows(rows, name, path_scenario if scenario is None else scenario, limits.max_listed_bad_rows)
     refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
     messages = conversion.drop_echoes(messages)
-    if find_format(path) is FileFormat.PARQUET:
+    if not piped and find_format(path) is FileFormat.PARQUET:
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
@@ -98,13 +102,14 @@ def read_recording(
 
 
 def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOptions) -> Rows:
-    if find_format(path) is not FileFormat.TEXT:
+    piped = is_pipe(path)
+    if not piped and find_format(path) is not FileFormat.TEXT:
         return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, options, backend)))
     from kdgat.canbus.readers.text import read_text
 
-    if not is_compressed(path):
+    if not piped and packing_of(path) is None:
         return read_text(path, options=options)
-    content, damaged = _decompress(path)
+    content, damaged = read_pipe(path) if piped else _unpack(path)
     return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged, options=options)
 
 
@@ -175,12 +180,12 @@ def end_of_lines(content: bytes | bytearray) -> int:
     return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
-def _decompress(path: Path) -> tuple[bytearray, bool]:
+def _unpack(path: Path) -> tuple[bytearray, bool]:
     """Return what a compressed log holds, and whether it is cut off: then the whole lines that can be read."""
     content = bytearray()
     with open_recording(path) as stream:
         try:
-            while block := stream.read1(_GZIP_BLOCK_BYTES):
+            while block := stream.read1(_UNPACKED_BLOCK_BYTES):
                 content += block
         except (EOFError, OSError):
             del content[content.rfind(b"\n") + 1 :]
@@ -209,12 +214,9 @@ def has_labels(path: Path, scenario: str) -> bool:
 def _find_layout(path: Path) -> Layout:
     from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
 
-    try:
-        with open_recording(path) as stream:
-            head = stream.read(SNIFFED_BYTES)
-    except EOFError as error:
-        raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
-    return find_start(path, head, is_whole=not is_compressed(path) and len(head) == path.stat().st_size)[0]
+    with open_recording(path) as stream:
+        head = read_head(stream, SNIFFED_BYTES)
+    return find_start(path, head, is_whole=packing_of(path) is None and len(head) == path.stat().st_size)[0]
 
 
 def check_head(path: Path) -> int | None:
@@ -233,7 +235,7 @@ def check_head(path: Path) -> int | None:
             return check_columns(path)
         case FileFormat.TEXT:
             _find_layout(path)
-            if is_compressed(path) or path.stat().st_size > COUNTED_BYTES:
+            if packing_of(path) is not None or path.stat().st_size > COUNTED_BYTES:
                 return None
             return path.read_bytes().count(b"\n") + 1
         case _:

@@ -20,6 +20,7 @@ from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
+from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.rows import (
@@ -94,9 +95,11 @@ def stream_recording(
     scenario: str | None = None,
     limits: ReadLimits | None = None,
     options: ReadOptions | None = None,
+    stop: threading.Event | None = None,
 ) -> MessageStream:
     """Read a finished recording in chunks of at most `size` messages: those of `read_recording`, in the same order.
 
+    A pipe, as standard input (`-`), gives its messages as they come, until it or `stop` ends it.
     Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
     is refused here, too, but only where it shows: several channels at the first message of the second, and bad rows
     at the end.
@@ -112,16 +115,20 @@ def stream_recording(
     ...         print([len(messages) for messages in stream], stream.status.num_messages)
     [100, 100, 50] 250
     """
-    path = Path(path)
-    if not path.is_file():
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped and not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, limits or ReadLimits(), options)
+    stop = stop or threading.Event()
+    pipe = _PipeFollower(path, cutter.status, options, stop, True, None, 0.0)
 
     def chunks() -> Generator[Messages, None, None]:
-        for rows in read_portions(path, size, options):
+        for rows in pipe.portions() if piped else read_portions(path, size, options):
             yield from cutter.cut(rows)
-        cutter.finish()
+        if not (piped and stop.is_set()):
+            cutter.finish()
 
     generator = chunks()
     return MessageStream(generator, cutter.status, generator.close)
@@ -139,7 +146,7 @@ def follow_file(
     idle_s: float | None = None,
     poll_s: float = 0.02,
 ) -> MessageStream:
-    """Read a log of lines from its beginning and continue while it grows, as `tail -F` does.
+    """Read a log of lines from its beginning and continue while it grows, as `tail -F` does, or a pipe to its end.
 
     Half a line waits for its rest. A log that is truncated, or replaced by another of its name, is begun anew and
     counted in `num_reconnects`. The stream ends when `stop` is set (half a line is left then), with `stop_at_end` at
@@ -156,16 +163,19 @@ def follow_file(
     ...         print([messages.identifier.tolist() for messages in stream])
     [[291, 2047]]
     """
-    path = Path(path)
-    if not path.is_file():
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped and not path.is_file():
         raise RecordingError(path, "is no file; name the log to follow")
-    if path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
+    if not piped and path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
         raise RecordingError(
             path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
         )
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, ReadLimits(), options)
-    follower = _Follower(path, cutter.status, options, stop or threading.Event(), stop_at_end, idle_s, poll_s)
+    follower = (_PipeFollower if piped else _Follower)(
+        path, cutter.status, options, stop or threading.Event(), stop_at_end, idle_s, poll_s
+    )
 
     def chunks() -> Iterator[Messages]:
         for rows in follower.portions():
@@ -362,3 +372,27 @@ class _Follower:
             self._parser, _ = found
         content, self._pending = bytes(self._pending), bytearray()
         yield self._parser.parse(np.frombuffer(content, np.uint8))
+
+
+class _PipeFollower(_Follower):
+    """Read the lines that come through a pipe, until it ends."""
+
+    def portions(self) -> Iterator[Rows]:
+        """Yield the lines that came, as soon as they are whole."""
+
+        def is_over() -> bool:
+            return self._stop.is_set() or self._closed.is_set()
+
+        try:
+            for block in text_blocks(self._path, is_over):
+                self._pending += block or b""
+                yield from self._whole_lines()
+        except (OSError, EOFError) as error:
+            if not is_over():
+                del self._pending[self._pending.rfind(b"\n") + 1 :]
+                yield from self._whole_lines(settled=True)
+                if self._parser is None:
+                    raise RecordingError(self._path, f"brings what is damaged in its first lines ({error})") from error
+                yield self._parser.damage()
+                return
+        yield from self._whole_lines(settled=True) if is_over() else self._all_lines()

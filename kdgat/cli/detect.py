@@ -32,7 +32,10 @@ app = typer.Typer()
 @app.command("detect")
 @spread
 def detect(
-    log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads; or -, a pipe."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -80,7 +83,8 @@ def detect(
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
-    error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on, write it, and give that status.
+    error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on, write it, and give that status. So is it
+    with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which ends with the pipe, too.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
@@ -94,6 +98,7 @@ def detect(
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
+    from kdgat.canbus.pipes import is_pipe
 
     if out is not None:
         check_file(out, "--out")
@@ -101,7 +106,7 @@ def detect(
         check_picture(picture)
         check_file(picture, "--picture")
     chosen = _detector(model, detector, seed, registry, calibration)
-    is_live = log is None
+    is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
     watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None, merge_s=merge_s)
     alarms, num_alarms = list[Alarm](), 0
@@ -115,7 +120,7 @@ def detect(
         if alarm_format == "csv":
             writer.write_heading()
         for alarm in watch.run(stream if is_live else _until(stop, stream)):
-            writer.write(alarm, watch.summary.first_s or 0.0)
+            writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
@@ -155,7 +160,9 @@ def _opened_stream(
     from kdgat.canbus import follow_file, stream_recording
 
     if log is not None:
-        return stream_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
+        return stream_recording(
+            log, channel=reading.channel, limits=reading.limits(), options=reading.read(), stop=stop
+        )
     if follow is not None:
         return follow_file(follow, channel=reading.channel, options=reading.read(), stop=stop)
     from kdgat.canbus import open_bus

@@ -91,7 +91,7 @@ def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Colu
         return Columns(0, separator, roles, labelled)
     if len(table) == 1:
         require_text(path, lines)
-        raise RecordingError(path, "holds a header and no message; remove the file or export the recording again")
+        raise RecordingError(path, "holds a header and no message; record or export it again")
     roles, labelled = _roles_by_name(path, table, options.label_column)
     return Columns(first + 1, separator, roles, labelled)
 

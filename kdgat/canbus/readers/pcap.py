@@ -11,7 +11,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
-from kdgat.canbus.readers.detect import load_library, open_recording
+from kdgat.canbus.readers.detect import load_library
+from kdgat.canbus.readers.packing import open_recording
 from kdgat.canbus.readers.rows import FrameColumns, Rows
 
 LINK_SOCKETCAN, LINK_COOKED, LINK_COOKED_2 = 227, 113, 276

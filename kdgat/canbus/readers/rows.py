@@ -29,6 +29,7 @@ from kdgat.canbus.messages import (
     RecordingError,
     list_passed_over,
 )
+from kdgat.canbus.readers.detect import no_message
 
 
 class RowStatus(IntEnum):
@@ -162,13 +163,13 @@ def refuse_damage(
     """Raise RecordingError when no row is good or too many are bad."""
     num_rows = num_good + num_bad
     if num_rows == 0:
-        others = ", ".join(list_passed_over(passed_over))
-        raise RecordingError(
-            path,
-            f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN frames"
-            if others
-            else "holds no message; export the recording again",
-        )
+        if others := ", ".join(list_passed_over(passed_over)):
+            raise RecordingError(
+                path,
+                f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN "
+                "frames",
+            )
+        raise no_message(path)
     if num_good == 0:
         raise RecordingError(
             path,

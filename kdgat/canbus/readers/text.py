@@ -189,6 +189,8 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
     text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
     first = next((line.strip() for line in lines if line.strip()), "")[:SHOWN_CHARACTERS]
+    if not first:
+        raise RecordingError(path, "holds nothing but blank lines; export the recording again")
     if promised is not None and text_format is not promised:
         raise RecordingError(
             path,
