@@ -68,7 +68,7 @@ def survey_folder(folder: Path, *, needs_scenario: bool = True) -> FolderContent
 
 
 def _sort(content: FolderContent, path: Path, scenario: str, name: str) -> None:
-    if tells_labels(path):  # read with the logs that it is beside
+    if tells_labels(path):  # of a recording, which says so
         return
     is_link_to_nothing = path.is_symlink() and not path.exists()
     if not is_utf8(path):

@@ -11,12 +11,12 @@ PACKABLE_SUFFIXES = (".csv", ".txt", ".log", ".asc", ".trc", ".blf", ".pcap", ".
 RECORDING_SUFFIXES = (".parquet", *PACKABLE_SUFFIXES, ".mf4")
 """Suffixes of files that a folder is known to hold as recordings; files of other names are looked into."""
 PACKED_SUFFIXES = (".gz", ".xz", ".lzma", ".bz2", ".zip")
-STANDARD_INPUT = Path("-")
-_STREAMS = {STANDARD_INPUT: "stdin", Path("/dev/stdin"): "stdin"}  # what is read from them has no name of its own
 ATTACKS_SUFFIX = ".attacks.csv"
 """Behind the name of a log in that of a table which tells when it was attacked."""
 METADATA_NAME = "capture_metadata.json"
 """What ROAD tells of the logs beside it."""
+STANDARD_INPUT = Path("-")
+_STREAMS = {STANDARD_INPUT: "stdin", Path("/dev/stdin"): "stdin"}  # what is read from them has no name of its own
 
 
 def is_recording(path: Path) -> bool:

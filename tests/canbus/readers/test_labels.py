@@ -111,7 +111,7 @@ def test_the_column_of_labels_can_be_named() -> None:
     path = Path("a.csv")
     assert find_columns(path, lines, ReadOptions(label_column="verdict OF rig")).roles.index(ROLE_LABEL) == 4
     assert find_columns(path, lines, NOTHING_SAID).roles.index(ROLE_LABEL) == 3
-    with pytest.raises(RecordingError, match="label_column='truth': its columns are Time, ID, .*--label-column"):
+    with pytest.raises(RecordingError, match=r"label_column='truth': its columns are Time, ID, .*--label-column"):
         find_columns(path, lines, ReadOptions(label_column="truth"))
     with pytest.raises(RecordingError, match="it has no header"):
         find_columns(path, lines[1:], ReadOptions(label_column="truth"))
