@@ -18,8 +18,8 @@ from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig, learning_rate
-from kdgat.training.device import PlacedFabric
-from kdgat.training.gradients import Gradients, to_device
+from kdgat.training.device import PlacedFabric, to_device
+from kdgat.training.gradients import Gradients
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
