@@ -17,6 +17,7 @@ from kdgat.base import MIB
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.limits import Growth
+from kdgat.canbus.readers.tools.foreign import refuse_foreign_bytes
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16
@@ -30,6 +31,7 @@ class FileFormat(StrEnum):
     BLF = "Vector BLF"
     MF4 = "MF4"
     PCAP = "PCAP"
+    SQLITE = "SQLite"
     TEXT = "text"
 
 
@@ -43,6 +45,7 @@ _MAGIC = {
     b"\xa1\xb2\x3c\x4d": FileFormat.PCAP,
     b"\x4d\x3c\xb2\xa1": FileFormat.PCAP,
     b"\x0a\x0d\x0d\x0a": FileFormat.PCAP,  # pcapng
+    b"SQLite format 3\0": FileFormat.SQLITE,
 }
 _WIDE_TEXT_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PROMISED = {
@@ -113,6 +116,8 @@ def find_format(path: Path) -> FileFormat:
     except (OSError, EOFError) as error:
         raise RecordingError(path, f"is damaged from its beginning on ({error}); copy it again") from error
     found = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), FileFormat.TEXT)
+    if found is FileFormat.TEXT:
+        refuse_foreign_bytes(path, head)
     # Without a mark, every other byte of what is mostly ASCII is 0.
     is_wide = len(head) > 1 and not (any(head[::2]) and any(head[1::2]))
     if head.startswith(_WIDE_TEXT_MARKS) or (is_wide and found is FileFormat.TEXT):
@@ -128,7 +133,7 @@ def find_format(path: Path) -> FileFormat:
         )
     if compressed and head.startswith(GZIP_MAGIC):
         raise RecordingError(path, "is gzip inside gzip; unpack it by `gunzip` first")
-    if compressed and found in (FileFormat.PARQUET, FileFormat.MF4):
+    if compressed and found in (FileFormat.PARQUET, FileFormat.MF4, FileFormat.SQLITE):
         raise RecordingError(path, f"is a {found} file inside gzip; unpack it by `gunzip` first")
     return found
 

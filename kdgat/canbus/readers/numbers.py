@@ -23,6 +23,7 @@ MISMATCH, LABEL, FIELDS = int(RowStatus.LENGTH_MISMATCH), int(RowStatus.LABEL), 
 TRUNCATED, LENGTH, TRAILING = int(RowStatus.TRUNCATED), int(RowStatus.LENGTH), int(RowStatus.TRAILING)
 
 _NEWLINE, _SPACE, _DOT, _ZERO, _ONE = ord("\n"), ord(" "), ord("."), ord("0"), ord("1")
+_COMMA = ord(",")
 _NINE, _PLUS, _MINUS, _UPPER_E, _LOWER_E = ord("9"), ord("+"), ord("-"), ord("E"), ord("e")
 _UPPER_R, _UPPER_T, _LOWER_X = ord("R"), ord("T"), ord("x")
 _ERROR_FLAG = 0x20000000  # of SocketCAN: bit 29 of an id marks an error frame
@@ -134,7 +135,7 @@ def read_number(data: Bytes, a: int, b: int) -> float:
                     num_decimals += 1
             elif not in_fraction:
                 num_decimals -= 1  # one more whole digit than is kept
-        elif byte == _DOT and not in_fraction:
+        elif byte in (_DOT, _COMMA) and not in_fraction:  # German tables write commas
             in_fraction = True
         else:
             break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -19,6 +19,7 @@ from kdgat.canbus.readers.csv import find_columns, parse_separated
 from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
 from kdgat.canbus.readers.numbers import count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
+from kdgat.canbus.readers.tools import ReadLine, ToolLines, find_tool, refuse_foreign
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
 
 NUM_SNIFFED_LINES = 200
@@ -33,6 +34,8 @@ KNOWN_FORMATS = (
     "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
     "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
     "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
+    "logs and exports of GVRET (SavvyCAN), Cabana, panda, python-can (CSV, SQLite), BUSMASTER, CL1000 and CL2000, "
+    "CRTD, CANHacker, Lawicel with times, Microchip, Avisaro, PP2CAN, CANopen Magic, IXXAT MiniLog",
 )
 
 
@@ -44,6 +47,7 @@ class TextFormat(StrEnum):
     CANDUMP = "candump"
     ASC = "Vector ASC"
     TRACE = "PEAK TRC"
+    TOOL = "tool"
 
 
 FORMAT_OF_SUFFIX = {".asc": TextFormat.ASC, ".trc": TextFormat.TRACE}
@@ -61,6 +65,7 @@ class Layout:
     labelled: bool = False
     base: int = 16
     is_relative: bool = False
+    tool: Callable[[], ReadLine] | None = None  # makes what reads the lines of a tool
 
 
 class LineParser:
@@ -73,9 +78,15 @@ class LineParser:
         self._num_lines = layout.num_header_lines
         self._channels: list[str] = []
         self._clock = 0.0
+        self._tool = None if layout.tool is None else ToolLines(layout.tool())
 
     def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
         """Parse the lines from `start` on, with a status each; line numbers and channels continue over the blocks."""
+        if self._tool is not None:
+            rows = self._tool.parse(data, start)
+            self._num_lines += len(rows.status)
+            self._channels = list(rows.channels)
+            return rows
         layout = self.layout
         num_lines = count_lines(data, start)
         timestamp = np.zeros(num_lines)
@@ -156,8 +167,11 @@ def find_start(path: Path, head: bytes, *, is_whole: bool) -> tuple[Layout, int]
 
 def find_layout(path: Path, lines: Sequence[str]) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
-    text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
+    if promised in (None, TextFormat.TRACE) and (tool := find_tool(lines)):  # CANHacker calls its logs .trc, too
+        return Layout(TextFormat.TOOL, tool=tool)
+    refuse_foreign(path, lines)
+    text_format = _find_format(lines)
     first = next((line.strip() for line in lines if line.strip()), "")[:SHOWN_CHARACTERS]
     if promised is not None and text_format is not promised:
         raise RecordingError(
