@@ -116,7 +116,7 @@ def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOption
 def read_portions(
     path: Path, size: int, options: ReadOptions, backend: DataframeBackend | None = None
 ) -> Iterator[Rows]:
-    """Yield the rows of a recording in order: of text, BLF and PCAP about `size` at once, of Parquet and MF4 all."""
+    """Yield the rows of a recording in order: Parquet and MF4 all at once, of others about `size`."""
     # Readers are imported where they are needed: polars, or numba's kernels, alone take as long as reading small files.
     file_format = find_format(path)
     if file_format is not FileFormat.TEXT:
@@ -138,6 +138,10 @@ def read_portions(
             from kdgat.canbus.readers.mf4 import read_mf4
 
             yield read_mf4(path)
+        case FileFormat.SQLITE:
+            from kdgat.canbus.readers.tools.sqlite import read_sqlite
+
+            yield from read_sqlite(path, size)
         case FileFormat.TEXT:
             yield from _text_portions(path, size, options)
 

@@ -62,6 +62,10 @@ COLUMN_NAMES = {
 _FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
 _ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
 
+_MEANING = (
+    "times must be seconds (or say --time-unit us, ms, ns or differences), ids and bytes hexadecimal (or say "
+    "--ids decimal)"
+)
 MAX_HEADER = 200  # characters of one that is shown: its names show what is missing
 _NEWLINE, _SPACE, _QUOTE = ord("\n"), ord(" "), ord('"')
 
@@ -81,7 +85,8 @@ class Columns(NamedTuple):
 
 def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Columns:
     """Find the columns from the first lines of a file; RecordingError for a header or columns that are not known."""
-    separator = max(",;\t", key=lambda character: sum(character in line for line in lines))
+    # Where commas are decimal points, they are in every line, too.
+    separator = max("\t;,", key=lambda character: sum(character in line for line in lines))
     table = [[cell.strip(' "\r\t') for cell in line.split(separator)] for line in lines if line.strip()]
     first = next(number for number, line in enumerate(lines) if line.strip())
     if _is_number(table[0][0]):
@@ -98,7 +103,7 @@ def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Colu
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        float(text.replace(",", "."))
     except ValueError:
         return False
     return True
@@ -116,7 +121,7 @@ def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
             path,
             f"has no header and columns that are not known (it starts with {row[:SHOWN_CHARACTERS]!r}); "
             "write timestamp,arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns "
-            "in a header",
+            f"in a header; {_MEANING}",
         )
     return shape
 
@@ -227,12 +232,19 @@ def _roles_with_bytes(
 def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> RecordingError:
     written = ",".join(header)
     require_text(path, [",".join(row) for row in (header, *rows)])
+    known = {role for role, accepted in COLUMN_NAMES.items() for name in header if name.strip().lower() in accepted}
+    if ROLE_TIMESTAMP in known and not known & {ROLE_IDENTIFIER, ROLE_PAYLOAD, ROLE_LENGTH}:
+        return RecordingError(
+            path,
+            "has times and no column of ids: a table of decoded signals holds values, and no frames; export the raw "
+            "messages",
+        )
     shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
     return RecordingError(
         path,
         f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
         "data_field,attack (leave attack and all other columns out for a recording without labels; give --label-column "
-        "NAME where labels are called otherwise), or timestamp,id,dlc,data0,...,data7,flag",
+        f"NAME where labels are called otherwise), or timestamp,id,dlc,data0,...,data7,flag; {_MEANING}",
     )
 
 

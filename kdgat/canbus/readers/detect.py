@@ -13,6 +13,7 @@ from typing import Final
 from kdgat.canbus.messages import ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, packing_of, read_head
+from kdgat.canbus.readers.tools.foreign import refuse_foreign_bytes
 
 NOTHING_SAID: Final = ReadOptions()
 """Of a file that says all of itself."""
@@ -32,6 +33,7 @@ class FileFormat(StrEnum):
     BLF = "Vector BLF"
     MF4 = "MF4"
     PCAP = "PCAP"
+    SQLITE = "SQLite"
     TEXT = "text"
 
 
@@ -45,8 +47,9 @@ _MAGIC = {
     b"\xa1\xb2\x3c\x4d": FileFormat.PCAP,
     b"\x4d\x3c\xb2\xa1": FileFormat.PCAP,
     b"\x0a\x0d\x0d\x0a": FileFormat.PCAP,  # pcapng
+    b"SQLite format 3\0": FileFormat.SQLITE,
 }
-NEED_A_FILE = (FileFormat.PARQUET, FileFormat.MF4)
+NEED_A_FILE = (FileFormat.PARQUET, FileFormat.MF4, FileFormat.SQLITE)
 """Formats that are read from their end, or here and there."""
 _WIDE_TEXT_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PROMISED = {
@@ -76,6 +79,8 @@ def judge_head(path: Path, head: bytes, packing: Packing | None) -> FileFormat:
     if packing is not None and not head:
         raise RecordingError(path, f"holds nothing, unpacked by `{packing.command}`; export the recording again")
     found = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), FileFormat.TEXT)
+    if found is FileFormat.TEXT:
+        refuse_foreign_bytes(path, head)
     first = head[:_NUM_SHOWN_BYTES]
     # Without a mark, every other byte of what is mostly ASCII is 0.
     is_wide = len(first) > 1 and not (any(first[::2]) and any(first[1::2]))

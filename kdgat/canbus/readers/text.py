@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +21,7 @@ from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_
 from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
+from kdgat.canbus.readers.tools import ReadLine, ToolLines, find_tool, refuse_foreign
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
 
 NUM_SNIFFED_LINES = 200
@@ -39,6 +40,8 @@ KNOWN_FORMATS = (
     "messages)",
     "candump `(1436509052.249713) vcan0 044#2A366C2BBA`, and what candump shows on a screen with times",
     "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
+    "logs and exports of GVRET (SavvyCAN), Cabana, panda, python-can (CSV, SQLite), BUSMASTER, CL1000 and CL2000, "
+    "CRTD, CANHacker, Lawicel with times, Microchip, Avisaro, PP2CAN, CANopen Magic, IXXAT MiniLog",
 )
 
 
@@ -51,6 +54,7 @@ class TextFormat(StrEnum):
     TIMELESS = "candump without times"
     ASC = "Vector ASC"
     TRACE = "PEAK TRC"
+    TOOL = "tool"
 
 
 FORMAT_OF_SUFFIX = {".asc": TextFormat.ASC, ".trc": TextFormat.TRACE}
@@ -74,6 +78,7 @@ class Layout:
     is_named: bool = False  # it names messages instead of saying their ids
     newline: str = "\n"
     is_coloured: bool = False
+    tool: Callable[[], ReadLine] | None = None  # makes what reads the lines of a tool
 
 
 class LineParser:
@@ -86,12 +91,18 @@ class LineParser:
         self._num_lines = layout.num_header_lines
         self._channels: list[str] = []
         self._clock = 0.0
+        self._tool = None if layout.tool is None else ToolLines(layout.tool())
 
     def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
         """Parse the lines from `start` on, with a status each; line numbers and channels continue over the blocks."""
         layout = self.layout
         if layout.newline != "\n" or layout.is_coloured:
             data = as_plain_lines(data, layout.newline != "\n")
+        if self._tool is not None:
+            rows = self._tool.parse(data, start)
+            self._num_lines += len(rows.status)
+            self._channels = list(rows.channels)
+            return rows
         num_lines = count_lines(data, start)
         timestamp = np.zeros(num_lines)
         identifier = np.zeros(num_lines, dtype=np.uint32)
@@ -197,8 +208,12 @@ def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions 
 
 def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING_SAID) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
-    text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
+    if promised in (None, TextFormat.TRACE) and (tool := find_tool(lines)):  # CANHacker calls its logs .trc, too
+        require_table(path, options, "the log of a tool")
+        return Layout(TextFormat.TOOL, tool=tool)
+    refuse_foreign(path, lines)
+    text_format = _find_format(lines)
     first = next((line.strip() for line in lines if line.strip()), "")[:SHOWN_CHARACTERS]
     if not first:
         raise RecordingError(path, "holds nothing but blank lines; export the recording again")
