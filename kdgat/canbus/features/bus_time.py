@@ -23,8 +23,9 @@ AGREEING: Final = 8  # messages in a row that change what is believed; minoritie
 LEAST_TOLERANCE_S: Final = 0.1  # to either side of the latest message: no bus with regular messages rests for longer,
 _LONGEST_GAPS = 5.0  # unless its longest usual gap is more than a fifth of that
 _MOST_BACK_S = 1.0  # however slow the bus is
-_BEGINNING = 32.0  # gaps from which on it is known what is usual; until then,
-_BEGINNING_AHEAD_S = 10.0  # a slow bus is believed to be slow
+_BEGINNING = 32.0  # gaps from which on it is known what is usual; until then, a slow bus is believed to be slow:
+_FIRST_GAP_S = 10.0  # the first gap may be as long,
+_MORE = 10.0  # and others so many times as long as all before
 _SLOWEST_S = 60.0  # the longest usual gap that is learned
 _CLOCK_SET_S = 7 * 86400.0  # no log pauses for a week: its clock was set
 UNTIMED: Final = 1  # it is not known when this message came
@@ -38,10 +39,9 @@ LONGEST_GRACE_S: Final = 2.0  # after a pause, until those that have not come si
 _WAKING = 8.0  # times as long as half of the regular identifiers took to come: the others follow, or do not
 
 # Columns of the state of a clock: what is believed, and what is doubted.
-_HAS_BEGUN, _LATEST, _OFFSET, _STAMP, _LONGEST_GAP, _NUM_GAPS, _DOUBTED, _FIRST_DOUBTED, _COUNT, _DOUBTED_GAP = range(
-    10
-)
-_NUM_CLOCK_STATE = 10
+_HAS_BEGUN, _BEGIN, _LATEST, _OFFSET, _STAMP, _LONGEST_GAP, _NUM_GAPS = range(7)
+_DOUBTED, _FIRST_DOUBTED, _COUNT, _DOUBTED_GAP = range(7, 11)
+_NUM_CLOCK_STATE = 11
 # Columns of the state of the bus.
 _LATEST_HEARD, _GAP, _NUM_BUS_GAPS, RESUMED_AT, _GRACE_SINCE, _WAITED_FROM, _NUM_WOKEN = range(7)
 NUM_PAUSE_STATE: Final = 7
@@ -51,9 +51,7 @@ class BusTime(NamedTuple):
     """When M messages came."""
 
     time: NDArray[np.float64]  # [M] s on the bus; the time stamps themselves, unless some are not believed
-    log_time: NDArray[
-        np.float64
-    ]  # [M] s on the log's clock: the time stamps, or for one that is not believed, the last that was
+    log_time: NDArray[np.float64]  # [M] s on the log's clock; for a time stamp that is not believed, the last that was
     breaks: NDArray[np.int8]  # [M] 0, UNTIMED or RESUMED
 
 
@@ -82,14 +80,17 @@ def _read(
         stamp = timestamp[message]
         now = stamp + clock[_OFFSET]
         if clock[_HAS_BEGUN] == 0.0:
-            clock[_HAS_BEGUN], clock[_LATEST], clock[_STAMP] = 1.0, now, stamp
+            clock[_HAS_BEGUN], clock[_BEGIN], clock[_LATEST], clock[_STAMP] = 1.0, now, now, stamp
         gap = now - clock[_LATEST]
         tolerance = max(_LONGEST_GAPS * clock[_LONGEST_GAP], LEAST_TOLERANCE_S)
-        ahead = tolerance if clock[_NUM_GAPS] >= _BEGINNING else max(tolerance, _BEGINNING_AHEAD_S)
+        ahead = tolerance
+        if clock[_NUM_GAPS] < _BEGINNING:
+            ahead = max(ahead, _MORE * (clock[_LATEST] - clock[_BEGIN]) if clock[_NUM_GAPS] > 1.0 else _FIRST_GAP_S)
         back = min(tolerance, _MOST_BACK_S)
+        # A gap that is unusual is learned in part: the first time stamp ahead must not make the next one usual.
+        learned = max(clock[_LONGEST_GAP] * (1.0 - 1.0 / _GAP_MEMORY), min(gap, 0.5 * tolerance))
         if -back <= gap <= ahead:
-            # A gap that is unusual is learned in part: the first time stamp ahead must not make the next one usual.
-            clock[_LONGEST_GAP] = max(clock[_LONGEST_GAP] * (1.0 - 1.0 / _GAP_MEMORY), min(gap, 0.5 * tolerance))
+            clock[_LONGEST_GAP] = learned
             clock[_NUM_GAPS] += 1.0
         elif not _is_confirmed(clock, stamp, back, ahead):
             breaks[message] = UNTIMED
@@ -101,7 +102,7 @@ def _read(
                 clock[_OFFSET] = clock[_LATEST] - clock[_FIRST_DOUBTED]
                 now = stamp + clock[_OFFSET]
                 breaks[message] = RESUMED
-            clock[_LONGEST_GAP] = max(clock[_LONGEST_GAP], min(clock[_DOUBTED_GAP], _SLOWEST_S))
+            clock[_LONGEST_GAP] = max(learned, min(clock[_DOUBTED_GAP], _SLOWEST_S))
         clock[_COUNT] = 0.0
         if now >= clock[_LATEST]:
             clock[_LATEST], clock[_STAMP] = now, stamp

@@ -125,6 +125,23 @@ def test_a_slow_bus_is_believed_to_be_slow(gap_s: float, num_busy: int) -> None:
     np.testing.assert_allclose(np.diff(read.time[later]), gap_s, rtol=1e-6)
 
 
+@pytest.mark.parametrize("silence_s", [0.3, 1.0, 5.0])
+def test_a_bus_that_sends_in_bursts_is_believed_to_do_so(silence_s: float) -> None:
+    stamps = (silence_s * np.arange(40.0)[:, None] + 0.001 * np.arange(20.0)).ravel()
+    read = BusClock().read(stamps)
+    assert not read.breaks[200:].any()
+    assert (read.time[200:] == stamps[200:]).all()
+
+
+def test_a_time_stamp_ahead_among_the_first_ones_moves_nothing() -> None:
+    stamps = _busy(1000)
+    ahead = stamps.copy()
+    ahead[[5, 12, 25]] += 6.0
+    read = BusClock().read(ahead)
+    assert np.flatnonzero(read.breaks).tolist() == [5, 12, 25]
+    assert read.time[-1] == stamps[-1]
+
+
 @pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
 def test_time_stands_still_where_a_log_ends_before_a_step_is_believed(step_s: float) -> None:
     stamps = _busy(1000)
