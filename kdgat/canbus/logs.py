@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -12,10 +13,10 @@ from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.labelling import label_by_surroundings, labels_beside
-from kdgat.canbus.messages import Messages, ReadLimits, ReadOptions, RecordingError
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
-from kdgat.canbus.readers.detect import FileFormat, find_format, require_table
+from kdgat.canbus.readers.detect import FileFormat, find_format, no_message, require_table
 from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
@@ -23,7 +24,6 @@ from kdgat.canbus.readers.rows import (
     Rows,
     join_rows,
     judge_timestamps,
-    refuse_damage,
     select_channel,
     take_good_rows,
 )
@@ -99,6 +99,34 @@ def read_recording(
     if not messages.labelled:
         label_by_surroundings(messages, path)
     return messages
+
+
+def refuse_damage(
+    path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], passed_over: Counter[str], limits: ReadLimits
+) -> None:
+    """Raise RecordingError when no row is good or too many are bad."""
+    num_rows = num_good + num_bad
+    if num_rows == 0:
+        if others := ", ".join(list_passed_over(passed_over)):
+            raise RecordingError(
+                path,
+                f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN "
+                "frames",
+            )
+        raise no_message(path)
+    if num_good == 0:
+        raise RecordingError(
+            path,
+            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
+            "check that its format is one that `kdgat data import --help` lists",
+        )
+    if num_bad > limits.max_bad_fraction * num_rows:
+        examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
+        raise RecordingError(
+            path,
+            f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
+            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
+        )
 
 
 def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOptions) -> Rows:

@@ -17,7 +17,7 @@ import numpy as np
 
 from kdgat.base import UserError
 from kdgat.canbus.conversion import Conversion
-from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
+from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions, refuse_damage
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
@@ -29,7 +29,6 @@ from kdgat.canbus.readers.rows import (
     count_channels,
     judge_timestamps,
     mark_other_channels,
-    refuse_damage,
     several_channels,
     take_good_rows,
     unknown_channel,

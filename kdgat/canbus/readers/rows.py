@@ -25,11 +25,8 @@ from kdgat.canbus.messages import (
     OTHER_CHANNEL,
     BadRow,
     Messages,
-    ReadLimits,
     RecordingError,
-    list_passed_over,
 )
-from kdgat.canbus.readers.detect import no_message
 
 
 class RowStatus(IntEnum):
@@ -157,34 +154,6 @@ def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: in
         num_bad_rows=num_bad,
         passed_over=Counter({name: int(counts[kind]) for kind, name in PASSED_OVER.items() if counts[kind]}),
     )
-
-
-def refuse_damage(
-    path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], passed_over: Counter[str], limits: ReadLimits
-) -> None:
-    """Raise RecordingError when no row is good or too many are bad."""
-    num_rows = num_good + num_bad
-    if num_rows == 0:
-        if others := ", ".join(list_passed_over(passed_over)):
-            raise RecordingError(
-                path,
-                f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN "
-                "frames",
-            )
-        raise no_message(path)
-    if num_good == 0:
-        raise RecordingError(
-            path,
-            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
-            "check that its format is one that `kdgat data import --help` lists",
-        )
-    if num_bad > limits.max_bad_fraction * num_rows:
-        examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
-        raise RecordingError(
-            path,
-            f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
-            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
-        )
 
 
 def select_channel(rows: Rows, path: Path, channel: str | None) -> None:

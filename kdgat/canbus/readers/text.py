@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
-from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump, parse_named
+from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.labels import count_words, label_words
+from kdgat.canbus.readers.named import parse_named
 from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
 from kdgat.canbus.readers.tools import ReadLine, ToolLines, find_tool, refuse_foreign
