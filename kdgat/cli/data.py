@@ -170,7 +170,8 @@ def import_recordings(
 
     Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
-    pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
+    pcapng of SocketCAN; logs of GVRET, Cabana, python-can, BUSMASTER and more (docs/recordings.md). BLF, MF4 and PCAP
+    take the extra `logs`. Where a log holds several channels, give --channel.
     """
     from kdgat.base import check_folder, validate_config
     from kdgat.canbus import ReadLimits
