@@ -182,9 +182,10 @@ def import_recordings(
     """Convert recordings to Parquet in the layout of a dataset.
 
     Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
-    attack-free text; candump; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and pcapng of SocketCAN; packed
-    by gzip, xz, bzip2 or zip, too. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give
-    --channel. Of several recordings those that cannot be used are named, and the others imported: exit status 1.
+    attack-free text; candump; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and pcapng of SocketCAN; logs
+    of GVRET, Cabana, python-can, BUSMASTER and more (docs/recordings.md); packed by gzip, xz, bzip2 or zip, too. BLF,
+    MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel. Of several recordings
+    those that cannot be used are named, and the others imported: exit status 1.
     """
     from kdgat.base import check_folder
     from kdgat.canbus import RecordingError

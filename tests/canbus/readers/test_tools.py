@@ -275,11 +275,11 @@ def test_sessions_of_busmaster_follow_one_another_in_their_modes(tmp_path: Path)
     path = tmp_path / "a.log"
     second = BUSMASTER_HEADING.replace("5:10:2020", "7:10:2020").replace("HEX", "DEC")
     path.write_text(
-        BUSMASTER_HEADING + "23:59:59:9990 Rx 1 0x1F3 s 1 20\n0:0:0:0012 Tx 1 0x1F3 sr 8\n22:20:15:2 Rx 1 1F3 s 1 21\n"
+        BUSMASTER_HEADING + "23:59:59:9990 Rx 1 0x1F3 s 1 20\n0:0:0:0012 Tx 1 0x1F3 sr 8\n9:20:15:2 Rx 1 1F3 s 1 21\n"
         "***[STOP LOGGING SESSION]***\n" + second + "10:00:00:0000 Rx 1 499 s 2 20 255\n"
     )
     read = read_recording(path)
-    assert read.timestamp.tolist() == [86_399.999, 86_400.0012, 166_815.002, 208_800.0]
+    assert read.timestamp.tolist() == [86_399.999, 86_400.0012, 120_015.002, 208_800.0]
     assert (read.identifier.tolist(), read.length.tolist()) == ([0x1F3] * 4, [1, 0, 1, 2])
     path.write_text(
         BUSMASTER_HEADING.replace("SYSTEM", "RELATIVE") + "0:0:0:5000 Rx 1 0x1 s 0\n0:0:1:2500 Rx 1 0x2 s 0\n"
@@ -295,6 +295,9 @@ def test_sessions_of_busmaster_follow_one_another_in_their_modes(tmp_path: Path)
     ("line", "reason"),
     [
         ("23:59 Rx 1 0x1F3 s 1 20", "timestamp is no finite number"),
+        (f"23:59:59:{'9' * 5000} Rx 1 0x1F3 s 1 20", "timestamp is no finite number"),
+        (f"23:59:59:9990 Rx 1 {'9' * 5000} s 1 20", "id is beyond 29 bits"),
+        (f"23:59:59:9990 Rx 1 0x1F3 s {'9' * 5000} 20", "data length code is no number from 0 to 8"),
         ("23:59:59:9990 Rx 1 0x1G3 s 1 20", "id is no hexadecimal number"),
         ("23:59:59:9990 Rx 1 0x3FFFFFFF x 1 20", "id is beyond 29 bits"),
         ("23:59:59:9990 Rx 1 0x1F3 s 9 20", "data length code is no number from 0 to 8"),

@@ -18,7 +18,9 @@ DAY_S: Final = 86_400
 _BLOCK_BYTES: Final = 1 << 22  # of lines that are split at once
 _FD_LENGTHS: Final = frozenset({12, 16, 20, 24, 32, 48, 64})
 _CUT: Final = (RowStatus.FIELDS, RowStatus.LENGTH_MISMATCH, RowStatus.PAYLOAD_ODD)
-_CLOCK: Final = re.compile(r"(\d+):(\d+):(\d+)(?:([:.,])(\d+))?")
+_CLOCK: Final = re.compile(r"(\d{1,9}):(\d{1,9}):(\d{1,9})(?:([:.,])(\d{1,9}))?", re.ASCII)
+_TICKS: Final = re.compile(r"-?\d{1,18}", re.ASCII)
+_LENGTH: Final = re.compile(r"\d{1,2}", re.ASCII)
 
 
 class Frame(NamedTuple):
@@ -104,7 +106,7 @@ def judge_frame(
 
 def read_length(text: str) -> int:
     """Return how many bytes a frame has, -1 where that is no number, or none of CAN and CAN FD."""
-    if not (text.isascii() and text.isdigit()):
+    if not _LENGTH.fullmatch(text):
         return -1
     length = int(text)
     return length if length <= MAX_PAYLOAD_BYTES or length in _FD_LENGTHS else -1
@@ -131,8 +133,7 @@ def read_seconds(text: str, per_second: float = 1.0) -> float:
 
 def read_ticks(text: str, per_second: float) -> float:
     """Return a time that counts whole ticks, NaN where it is none: one with a point would count something else."""
-    ticks = text.strip()
-    return int(ticks) / per_second if ticks.isascii() and ticks.removeprefix("-").isdigit() else math.nan
+    return int(text) / per_second if _TICKS.fullmatch(text.strip()) else math.nan
 
 
 def read_clock(text: str) -> float:
@@ -150,6 +151,13 @@ def read_clock(text: str) -> float:
 
 def decode_words(words: Sequence[str], base: int = 16) -> bytes | RowStatus:
     """Return bytes that stand one beside the other, with one or two digits each in hexadecimal."""
+    if base == 16:
+        try:
+            data = bytes.fromhex(" ".join(words))
+        except ValueError:
+            data = b""
+        if len(data) == len(words):
+            return data
     numbers = [read_integer(word, base) for word in words]
     return bytes(numbers) if all(0 <= number <= 0xFF for number in numbers) else RowStatus.PAYLOAD_HEX
 
@@ -173,6 +181,11 @@ def decode_base64(text: str) -> bytes | RowStatus:
         return RowStatus.PAYLOAD_HEX
 
 
+def add_seconds(time: float, offset: float) -> float:
+    """Add seconds to a time of at most six decimals, which the sum then has, too."""
+    return round(time + offset, 6) if offset and math.isfinite(time) else time
+
+
 class Wrap:
     """Continue a clock that begins anew after each period; a single message out of order does not shift the others."""
 
@@ -187,7 +200,7 @@ class Wrap:
         if time < self._last - self._period / 2 and self._last < self._period:
             self._offset += self._period
         elif time > self._last + self._period / 2 and self._offset:
-            return time + self._offset - self._period
+            return add_seconds(time, self._offset - self._period)
         if math.isfinite(time):
             self._last = time
-        return time + self._offset
+        return add_seconds(time, self._offset)

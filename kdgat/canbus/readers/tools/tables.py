@@ -290,11 +290,12 @@ class LoggerOfCss:
 
 
 def _date(digits: str) -> float:
-    """Return when a day begins, YYYYMMDD in UTC, NaN where there is none."""
+    """Return when a day begins, YYYYMMDD in UTC, NaN where there is none that a log can be of."""
     try:
-        return datetime.strptime(digits, "%Y%m%d").replace(tzinfo=UTC).timestamp()
+        date = datetime.strptime(digits, "%Y%m%d").replace(tzinfo=UTC)
     except ValueError:
         return math.nan
+    return date.timestamp() if 1970 <= date.year < 2200 else math.nan
 
 
 def _time_of_day(digits: str) -> float:

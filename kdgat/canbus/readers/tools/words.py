@@ -17,6 +17,7 @@ from kdgat.canbus.readers.tools.frames import (
     Frame,
     ReadLine,
     Wrap,
+    add_seconds,
     decode_text,
     decode_words,
     judge_frame,
@@ -81,9 +82,10 @@ class LinesOfBusmaster:
 
     def _time(self, time: float) -> float:
         if self._mode == "RELATIVE":  # to the message before
-            self._last += time if math.isfinite(time) else 0.0
-            return self._last if math.isfinite(time) else time
-        return self._days_before_s + (self._wrap(time) if self._mode == "SYSTEM" else time)
+            if math.isfinite(time):
+                time = self._last = add_seconds(time, self._last)
+            return time
+        return add_seconds(self._wrap(time) if self._mode == "SYSTEM" else time, self._days_before_s)
 
 
 _CRTD_FRAME: Final = re.compile(r"(\d*)[RT](?:11|29)")
@@ -232,7 +234,7 @@ FORMS: Final = (
     Form(
         "BUSMASTER",
         re.compile(r"\d+:\d+:\d+:\d+\s+[RT]x\s+\d+\s+\w+\s+[sx]r?\s+\d", re.IGNORECASE),
-        re.compile(r"\*\*\*\s*BUSMASTER\b|\*\*\*PROTOCOL CAN\b"),
+        re.compile(r"\*\*\*PROTOCOL CAN\b"),
         LinesOfBusmaster,
     ),
     Form("CRTD", re.compile(r"\d+\.\d+ \d*(?:[RT](?:11|29) [0-9A-Fa-f]|C[A-Z]{2} )"), None, lambda: read_crtd),
