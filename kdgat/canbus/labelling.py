@@ -171,16 +171,12 @@ def _told(metadata: Path, captures: dict[str, Any], path: Path) -> list[AttackTi
     if not intervals:
         return None
     several = isinstance(intervals, list) and all(isinstance(one, list) for one in intervals)
-    return [
-        _attack_time(
-            metadata,
-            f"injection_interval of {name}",
-            *(one if isinstance(one, list) and len(one) == 2 else (None, None)),
-            capture.get("injection_id"),
-            capture.get("injection_data_str"),
-        )
+    pairs = [
+        one if isinstance(one, list) and len(one) == 2 else (None, None)
         for one in (intervals if several else [intervals])
     ]
+    where, told = f"injection_interval of {name}", (capture.get("injection_id"), capture.get("injection_data_str"))
+    return [_attack_time(metadata, where, begin, end, *told) for begin, end in pairs]
 
 
 def _attack_time(attacks: Path, where: str, begin: Any, end: Any, identifier: Any, data: Any) -> AttackTime:

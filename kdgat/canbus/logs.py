@@ -164,7 +164,7 @@ def _text_portions(path: Path, size: int, options: ReadOptions) -> Iterator[Rows
                 is_whole = len(pending) <= SNIFFED_BYTES
                 layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=is_whole, options=options)
                 parser = LineParser(layout)
-            end = end_of_lines(pending) if block else len(pending)
+            end = end_of_lines(pending, parser.layout.newline) if block else len(pending)
             if end > start:
                 yield parser.parse(np.frombuffer(pending, np.uint8, end), start)
                 pending = pending[end:]
@@ -174,9 +174,9 @@ def _text_portions(path: Path, size: int, options: ReadOptions) -> Iterator[Rows
         yield parser.damage()
 
 
-def end_of_lines(content: bytes | bytearray) -> int:
+def end_of_lines(content: bytes | bytearray, newline: str = "\n") -> int:
     """Return where the last whole line ends; what has no end for too long is taken for a line."""
-    end = content.rfind(b"\n") + 1
+    end = content.rfind(newline.encode()) + 1
     return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
@@ -237,7 +237,8 @@ def check_head(path: Path) -> int | None:
             _find_layout(path)
             if packing_of(path) is not None or path.stat().st_size > COUNTED_BYTES:
                 return None
-            return path.read_bytes().count(b"\n") + 1
+            content = path.read_bytes()
+            return max(content.count(b"\n"), content.count(b"\r")) + 1
         case _:
             return None
 

@@ -94,9 +94,7 @@ def test_recordings_without_labels_are_named_before_anything_starts_with_what_gi
     check_recordings(config_of(cars.parent))
     assert not caplog.messages
     write_text(cars / "train_b__ride.log", random_messages(500), "candump.log")
-    with pytest.raises(
-        RecordingError, match=r"ride\.log: has no labels, so attacks .* put attack_free into"
-    ):
+    with pytest.raises(RecordingError, match=r"ride\.log: has no labels, so attacks .* put attack_free into"):
         check_recordings(config_of(cars.parent))
 
 

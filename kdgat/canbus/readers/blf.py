@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -13,11 +14,12 @@ from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.readers.detect import load_library
 from kdgat.canbus.readers.limits import Growth
 from kdgat.canbus.readers.packing import open_recording
-from kdgat.canbus.readers.rows import FrameColumns, Rows
+from kdgat.canbus.readers.rows import FrameColumns, Rows, RowStatus
 
 _OBJECT: Final = b"LOBJ"
 _SIZE_AND_KIND: Final = struct.Struct("<II")
 _SIZE_PLACE: Final = 8  # in an object
+_CAN_ERROR: Final = 2  # the kind of an object without a place for the frame
 _LEAST_BYTES: Final = 16  # of an object: the header that all have
 
 
@@ -64,7 +66,10 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
             path,
             f"is a log without CAN frames (its objects are of the types {kinds}); export the CAN channel's messages",
         )
-    if damaged:
+    for status, count in reader.others.items():
+        for _ in range(count):
+            columns.append(0.0, 0, b"", None, int(status))
+    if damaged or reader.is_cut:
         columns.append_damage()
     yield columns.take()
 
@@ -82,6 +87,12 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
         def __init__(self, file: Any) -> None:
             super().__init__(file)
             self.kinds: set[int] = set()  # of objects that were met
+            self.others: Counter[RowStatus] = Counter()  # objects that it passes over
+
+        @property
+        def is_cut(self) -> bool:
+            """Return whether more than padding is left: an object without its end."""
+            return bool(self._tail.strip(b"\0"))
 
         def __iter__(self) -> Iterator[Any]:
             header, container = blf.OBJ_HEADER_BASE_STRUCT, blf.LOG_CONTAINER_STRUCT
@@ -100,6 +111,8 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                         yield from self._parse_container(head + body)
                         if self._tail:  # it is shorter than what it says to be
                             raise blf.BLFParseError
+                    else:
+                        self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
                     continue
                 method, _ = container.unpack_from(body)
                 data = body[container.size :]
@@ -121,6 +134,8 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                     yield from super()._parse_container(data[: max(0, place - len(self._tail))])
                     raise blf.BLFParseError
                 place += size
+                if kind not in frames and place <= len(known):
+                    self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
             yield from super()._parse_container(data)
 
     return CarefulReader

@@ -50,6 +50,7 @@ class RowStatus(IntEnum):
     TRAILING = 13
     TIMESTAMP_RANGE = 14
     DAMAGED = 15
+    NAME = 16
     # From here on neither message nor damage; counted by kind.
     OTHER_CHANNEL = 249
     EVENT = 250  # what a tool writes of itself, or of the state of the bus, and a packet of another protocol
@@ -93,6 +94,7 @@ REASONS = {
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
     RowStatus.TRAILING: "too many fields",
     RowStatus.DAMAGED: "the file is cut off or damaged from here on",
+    RowStatus.NAME: "id is a name and its number is not said; export the log with ids instead of symbolic names",
     RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds?",
 }
 _GOOD, _CAN_FD, _ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.CAN_FD), int(RowStatus.ERROR_FRAME)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,12 +14,12 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
-from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, parse_asc
-from kdgat.canbus.readers.candump import parse_candump, parse_named
+from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
+from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump, parse_named
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.labels import count_words, label_words
-from kdgat.canbus.readers.numbers import count_lines
+from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
 
@@ -27,14 +28,16 @@ NUM_SNIFFED_LINES = 200
 SNIFFED_BYTES = 1 << 16
 MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, because it is no known word
 BASES = {"hexadecimal": 16, "decimal": 10}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 KNOWN_FORMATS = (
     "Parquet (timestamp, id, data_field, label)",
     "CSV timestamp,arbitration_id,data_field,attack (can-train-and-test)",
     "CSV timestamp,id,dlc,byte,...,byte,flag (HCRL Car-Hacking, HCRL Survival; R regular, T injected)",
-    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
-    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
+    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free; python-can's printed "
+    "messages)",
+    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`, and what candump shows on a screen with times",
     "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
 )
 
@@ -45,6 +48,7 @@ class TextFormat(StrEnum):
     SEPARATED = "separated"
     NAMED = "named"
     CANDUMP = "candump"
+    TIMELESS = "candump without times"
     ASC = "Vector ASC"
     TRACE = "PEAK TRC"
 
@@ -67,6 +71,9 @@ class Layout:
     is_relative: bool = False
     payload_base: int = 16
     unit: str | None = "s"  # of the times, where the format states it
+    is_named: bool = False  # it names messages instead of saying their ids
+    newline: str = "\n"
+    is_coloured: bool = False
 
 
 class LineParser:
@@ -83,6 +90,8 @@ class LineParser:
     def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
         """Parse the lines from `start` on, with a status each; line numbers and channels continue over the blocks."""
         layout = self.layout
+        if layout.newline != "\n" or layout.is_coloured:
+            data = as_plain_lines(data, layout.newline != "\n")
         num_lines = count_lines(data, start)
         timestamp = np.zeros(num_lines)
         identifier = np.zeros(num_lines, dtype=np.uint32)
@@ -98,17 +107,16 @@ class LineParser:
                 data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
                 layout.payload_base, *columns, label, status,
             )  # fmt: skip
-        elif layout.text_format is TextFormat.NAMED:
-            parse_named(data, start, *columns, status)
         else:
             channel = np.empty(num_lines, dtype=np.uint8)
             names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
-            if layout.text_format is TextFormat.CANDUMP:
+            if layout.text_format is TextFormat.NAMED:
+                num_names = parse_named(data, start, names, *columns, channel, status)
+            elif layout.text_format is TextFormat.CANDUMP:
                 num_names = parse_candump(data, start, names, *columns, channel, status)
             elif layout.text_format is TextFormat.ASC:
-                num_names, self._clock = parse_asc(
-                    data, start, layout.base, layout.is_relative, self._clock, names, *columns, channel, status
-                )
+                form = (layout.base, layout.is_relative, layout.is_named)
+                num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
             else:
                 num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
             channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
@@ -179,8 +187,11 @@ def read_text(
 def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NOTHING_SAID) -> tuple[Layout, int]:
     """Find the format from the first bytes of a file, and where its first row starts."""
     offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
-    lines = head[offset:].decode("latin-1").split("\n")
-    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES], options)
+    newline = "\n" if b"\n" in head or b"\r" not in head else "\r"
+    lines = head[offset:].decode("latin-1").split(newline)
+    seen = (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES]
+    plain = [_COLOUR.sub("", line) for line in seen]
+    layout = replace(find_layout(path, plain, options), newline=newline, is_coloured=plain != seen)
     return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
@@ -195,6 +206,12 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
         raise RecordingError(
             path,
             f"is named {path.suffix}, but is no {promised} log (it starts with {first!r}); name it after its format",
+        )
+    if text_format is TextFormat.TIMELESS:
+        raise RecordingError(
+            path,
+            f"is what candump shows without times (it starts with {first!r}), and traffic is judged by its times; "
+            "record it again by `candump -L can0 > drive.log`, or with times on the screen, `candump -ta can0`",
         )
     if text_format is None:
         require_text(path, lines)
@@ -213,7 +230,7 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
     require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
-        return Layout(text_format, base=base, is_relative=is_relative)
+        return Layout(text_format, base=base, is_relative=is_relative, is_named=has_names(lines, base))
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
     unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
     return Layout(text_format, roles=roles, unit=unit)
@@ -238,8 +255,12 @@ def _format_of_line(line: str) -> TextFormat | None:
         return None
     if tokens[0] == "Timestamp:":
         return TextFormat.NAMED
-    if tokens[0].startswith("(") and tokens[0].endswith(")"):
+    if CANDUMP_LINE.match(line):
         return TextFormat.CANDUMP
+    if EXPLANATION.match(line):
+        return None
+    if TIMELESS_LINE.match(line):
+        return TextFormat.TIMELESS
     if any(separator in line for separator in ",;\t"):
         return TextFormat.SEPARATED
     return None
