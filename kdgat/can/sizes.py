@@ -26,7 +26,8 @@ from kdgat.canbus.catalog import (
     load_catalog,
     split_roles,
 )
-from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, labels_beside, say_untested
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, say_untested
+from kdgat.canbus.names import tells_labels
 from kdgat.canbus.settings import num_windows
 from kdgat.family import DataSize
 from kdgat.run import counted
@@ -169,8 +170,9 @@ def read_recordings(data: DataConfig) -> RecordingCatalog:
     """Read all recordings, once while they stay the same; DatasetError where there are none."""
     entry = find_entry(data.dataset, data.data_root, data.catalog)
     places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
-    beside = [labels for place in places if isinstance(labels := labels_beside(place.path), Path)]
-    stats = [(path, path.stat()) for path in (*(place.path for place in places), *dict.fromkeys(beside))]
+    folders = dict.fromkeys(place.path.parent for place in places)
+    beside = [path for folder in folders for path in sorted(folder.iterdir()) if tells_labels(path)]
+    stats = [(path, path.stat()) for path in (*(place.path for place in places), *beside)]
     return _recordings(
         data.data_root,
         data.dataset,

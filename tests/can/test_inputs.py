@@ -100,6 +100,7 @@ def test_recordings_without_labels_are_named_before_anything_starts_with_what_gi
 
 def test_what_tells_the_labels_of_a_recording_is_an_input_too(cars: Path) -> None:
     write_text(cars / "test_b__walk.log", random_messages(500, 1), "candump.log")
+    write_text(cars / "train_b__ride.csv", random_messages(500, 2), "can-train-and-test.csv")
     config = DataConfig(dataset="cars", data_root=str(cars.parent))
     assert not any(key.startswith("labels/") for key in recording_inputs(config))
     (cars / "test_b__walk.attacks.csv").write_text("0.1,0.2\n")
