@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import struct
+import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 
@@ -62,10 +64,24 @@ def fd_frame(timestamp: float, num_bytes: int = 12, channel: int = 0) -> can.Mes
     )
 
 
+@contextmanager
+def in_utc() -> Iterator[None]:
+    """Have the clock of this process in UTC: python-can writes local time into MF4 files."""
+    zone = os.environ.get("TZ")
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        os.environ |= {"TZ": zone} if zone is not None else {}
+        time.tzset()
+
+
 def write_log(path: Path, messages: Iterable[can.Message]) -> Path:
     """Write by python-can's writer for the suffix of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with can.Logger(str(path)) as logger:
+    with in_utc(), can.Logger(str(path)) as logger:
         for message in messages:
             logger(message)
     return path
