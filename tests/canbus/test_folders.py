@@ -68,7 +68,7 @@ def test_what_is_no_recording_is_named_with_the_reason(cars: Path, log: bytes) -
         ("empty", "is empty (0 bytes)"),
         ("fifo", "a pipe, a socket or a device"),
         ("lost", "a link to nothing"),
-        ("notes.pdf", "is no text (it starts with '%PDF-1.7')"),
+        ("notes.pdf", "is an image or a document"),
         ("todo", ""),
     )
     found = {line.partition(" (no recording: ")[0].rpartition("/")[2]: line for line in named}

@@ -302,7 +302,7 @@ def test_bad_rows_are_all_counted_but_not_all_listed(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"\n\n  \n", "unknown format"),
+        (b"\n\n  \n", "holds nothing but blank lines"),
         (b"hello world\n", "unknown format"),
         (b"timestamp,arbitration_id,data_field,attack\n", "holds a header and no message"),
         (b"when,who,what,bad\n1.0,0A1,00,0\n", "has the header 'when,who,what,bad', which is not known"),

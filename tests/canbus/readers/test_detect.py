@@ -192,7 +192,7 @@ def test_log_without_a_whole_beginning_is_refused(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("suffix", [".asc", ".blf", ".trc", ".mf4", ".pcap", ".pcapng"])
-@pytest.mark.parametrize("content", [b"(1.0) can0 123#11\n", b"\x89PNG\r\n\x1a\n" + bytes(100), b"hello\n"])
+@pytest.mark.parametrize("content", [b"(1.0) can0 123#11\n", b"\x8aPNG\r\n\x1a\n" + bytes(100), b"hello\n"])
 def test_file_that_is_not_what_its_suffix_says_is_refused(tmp_path: Path, suffix: str, content: bytes) -> None:
     path = tmp_path / f"a{suffix}"
     path.write_bytes(content)

@@ -46,8 +46,13 @@ def test_packed_binary_log_is_the_log(tmp_path: Path, how: str, name: str) -> No
     assert_same_traffic(read_recording(path), read_recording(plain))
 
 
-@pytest.mark.parametrize("how", PACK)
-@pytest.mark.parametrize("damage", ["cut", "without its last bytes", "in the middle"])
+DAMAGE = [
+    *((how, damage) for how in PACK for damage in ("cut", "without its last bytes")),
+    *((how, "in the middle") for how in ("gzip", "xz", "bzip2")),  # of others all is one piece
+]
+
+
+@pytest.mark.parametrize(("how", "damage"), DAMAGE)
 def test_damage_keeps_what_stands_before_and_is_one_bad_row(
     tmp_path: Path, how: str, damage: str, written: Messages, text: bytes
 ) -> None:
@@ -57,10 +62,8 @@ def test_damage_keeps_what_stands_before_and_is_one_bad_row(
         path.write_bytes(content[: len(content) * 2 // 3])
     elif damage == "without its last bytes":
         path.write_bytes(content.rstrip(b"\0")[:-5])
-    elif how in ("gzip", "xz", "bzip2"):  # between two of the pieces, of which each is packed for itself
+    else:  # between two of the pieces, of which each is packed for itself
         path.write_bytes(PACK[how](text[: 4 * BLOCK]) + b"damaged" + PACK[how](text[4 * BLOCK :]))
-    else:
-        pytest.skip("all of it is one piece, and damage in it may look like anything")
     read = read_recording(path, limits=LENIENT)
     assert 2000 < len(read) <= 5000
     assert read.bad_rows[-1].reason == "the file is cut off or damaged from here on"
@@ -71,13 +74,11 @@ def test_damage_keeps_what_stands_before_and_is_one_bad_row(
     assert stream.status.bad_rows == read.bad_rows
 
 
-@pytest.mark.parametrize("how", PACK)
+@pytest.mark.parametrize("how", [how for how in PACK if how != "stored"])
 def test_what_unpacks_to_nearly_nothing_but_repetition_is_refused(
     tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "LEAST_UNPACKED_BYTES", 1 << 17)
-    if how == "stored":
-        pytest.skip("it does not grow")
     data = b"(1.000000) can0 123#0102030405060708\n" * 200_000
     path = tmp_path / "a"
     path.write_bytes(lzma.compress(data) if how == "xz" else zipped({"a": data}) if how == "zip" else _whole(how, data))

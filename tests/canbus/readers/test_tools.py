@@ -434,7 +434,6 @@ VEHICLE_SPY = "Line,Abs Time(Sec),Rel Time (Sec),Status,Er,Tx,Description,Networ
         (b"\x89HDF\r\n\x1a\n" + bytes(40), "is an HDF5 file"),
         (b"\x89PNG\r\n\x1a\n" + bytes(40), "is an image"),
         (b"%PDF-1.7\n" + bytes(40), "is an image or a document"),
-        (b"7z\xbc\xaf\x27\x1c" + bytes(40), "7z archive; unpack it"),
         (b"MATLAB 5.0 MAT-file" + bytes(40), "is a MATLAB file"),
     ],
 )

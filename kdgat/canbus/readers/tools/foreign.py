@@ -11,7 +11,6 @@ from kdgat.canbus.messages import RecordingError
 
 _EXPORT = "export the raw messages there as Vector ASC or BLF"
 _IMAGE = "is an image or a document; name a log of CAN messages"
-_UNPACK = "unpack it, and name the log in it"
 
 _BY_FIRST_BYTES: Final = {
     b"\x89HDF\r\n\x1a\n": f"is an HDF5 file (of MATLAB 7.3, pandas or Ford's OpenXC, say); {_EXPORT}, or as CSV",
@@ -27,8 +26,6 @@ _BY_FIRST_BYTES: Final = {
     b"\xff\xd8\xff": _IMAGE,
     b"GIF8": _IMAGE,
     b"%PDF-": _IMAGE,
-    b"7z\xbc\xaf\x27\x1c": f"is a 7z archive; {_UNPACK}",
-    b"Rar!\x1a\x07": f"is a RAR archive; {_UNPACK}",
     b"\x7fELF": "is a program; name a log of CAN messages",
 }
 _KVASER_SUFFIX: Final = ".kme"  # .kme24, .kme25, .kme40, .kme50
