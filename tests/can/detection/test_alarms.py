@@ -120,11 +120,12 @@ def test_a_step_of_the_clock_in_clean_traffic_is_no_alarm(step_s: float) -> None
 @pytest.mark.parametrize("step_s", [0.5, 5.0, 40.0, 3600.0])
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.9])
 def test_a_clock_that_is_set_ahead_takes_no_alarm(step_s: float, share: float) -> None:
-    """It cannot be told from a pause, which lengthens what goes on meanwhile."""
+    """It cannot be told from a pause: what goes on meanwhile is longer by it, or two alarms."""
     _, expected = _watched(_log("suppressed"))
     _, found = _watched(_as_shown("suppressed", _set((share, step_s))))
-    assert len(found) == len(expected)
-    assert sum(one.num_windows for one in found) >= 0.9 * sum(one.num_windows for one in expected)
+    assert len(expected) == 1
+    assert len(found) in (1, 2)
+    assert sum(one.num_windows for one in found) >= 0.85 * expected[0].num_windows
 
 
 def test_an_alarm_ends_when_it_does_though_the_clock_was_set_back_meanwhile() -> None:
