@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from dataclasses import replace as replaced
 from itertools import count
 from pathlib import Path
 
 from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
-from kdgat.canbus.catalog import DatasetError
+from kdgat.canbus.catalog import DatasetError, RecordingPlace
+from kdgat.canbus.inspection import Inspector, RecordingInspection
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
-from kdgat.canbus.names import is_path_part
+from kdgat.canbus.names import is_path_part, recording_name
+from kdgat.canbus.readers.detect import FileFormat, find_format
+from kdgat.canbus.stream import MessageStream, StreamStatus, stream_recording
 
 NO_LABELS = (
     "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
@@ -32,36 +37,44 @@ def import_recording(
     put_aside: Path | None = None,
     limits: ReadLimits | None = None,
     channel: str | None = None,
-) -> tuple[Path, Messages]:
-    """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
+) -> tuple[Path, RecordingInspection]:
+    """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and what is in it.
 
     `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
     of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
     take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
     DatasetError for a name that is not possible in the layout or is taken.
     """
-    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
-    messages.name = name or messages.name
-    for key, text in (("scenario", scenario), ("name", messages.name)):
+    name = name or recording_name(source)[1]
+    for key, text in (("scenario", scenario), ("name", name)):
         if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):
             raise DatasetError(
                 f"{key}={text!r}: cannot be part of a file name <scenario>{SCENARIO_SEPARATOR}<recording>.parquet; "
                 f"use letters, digits, - and _, and {SCENARIO_SEPARATOR!r} nowhere in a scenario"
             )
-    if attack_free:
-        if messages.num_attacks:
-            raise RecordingError(source, f"{messages.num_attacks} messages are labelled attacks; drop --attack-free")
-        messages.labelled = True
-    if require_labels and not messages.labelled:
-        raise RecordingError(source, NO_LABELS)
-    target = folder / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet"
+    target = folder / f"{scenario}{SCENARIO_SEPARATOR}{name}.parquet"
     if target.exists() and not replace:
         raise DatasetError(f"{target}: exists already; give another --name, or --replace")
+    inspections: list[RecordingInspection] = []
+
+    def chunks(stream: MessageStream) -> Iterator[Messages]:
+        inspector = Inspector(RecordingPlace(source, scenario, name))
+        for messages in inspector.watched(stream):
+            if attack_free and messages.num_attacks:
+                raise RecordingError(source, f"{messages.num_attacks} messages are labelled attacks; drop --attack-free")
+            if require_labels and not messages.labelled:
+                raise RecordingError(source, NO_LABELS)
+            yield replaced(messages, name=name, labelled=messages.labelled or attack_free)
+        inspections.append(inspector.finish(stream.status))
+        if problem := inspections[0].findings.problem():
+            raise RecordingError(source, problem)
+
     kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
-    write_recording(target, messages)
+    with _opened(source, scenario, limits, channel) as stream:
+        write_recording(target, chunks(stream))
     if kept is not None and sha256_of_file(kept) == sha256_of_file(target):
         kept.unlink()
-    return target, messages
+    return target, inspections[0]
 
 
 def _keep_copy(path: Path, folder: Path) -> Path:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
 
 import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError, list_passed_over
+from kdgat.canbus.findings import Findings
+from kdgat.canbus.logs import is_table
+from kdgat.canbus.look import Look
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
+from kdgat.canbus.stream import StreamStatus, stream_recording
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
 """Attacks whose recordings often carry no positive label, because nothing was injected or marked."""
+_SPOOLED_BYTES: Final = 1 << 22
 
 
 @dataclass(slots=True)
@@ -36,6 +42,7 @@ class RecordingInspection:
     num_bad_rows: int = 0
     bad_rows: list[BadRow] = field(default_factory=list)
     content_hash: str = ""
+    findings: Findings = field(default_factory=Findings)
     usable: bool = True
     notes: list[str] = field(default_factory=list)
 
@@ -46,7 +53,8 @@ class RecordingInspection:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `--json`."""
-        return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share}
+        findings = self.findings.model_dump(mode="json")
+        return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share, "findings": findings}
 
 
 def inspect_file(path: Path, limits: ReadLimits | None = None, channel: str | None = None) -> RecordingInspection:
@@ -75,38 +83,91 @@ def inspect_dataset(
 
 
 def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = None) -> RecordingInspection:
-    inspection = RecordingInspection(place.path, place.scenario, place.name)
+    # Whatever is readable is shown; a note states whether it would be refused.
+    all_rows = limits.model_copy(update={"max_bad_fraction": 1.0})
+    inspector, content = Inspector(place), ContentHash()
     try:
-        # Whatever is readable is shown; a note states whether it would be refused.
-        messages = read_recording(
-            place.path,
-            scenario=place.scenario,
-            limits=limits.model_copy(update={"max_bad_fraction": 1.0}),
-            channel=channel,
-        )
+        with stream_recording(place.path, scenario=place.scenario, limits=all_rows, channel=channel) as stream:
+            for chunk in inspector.watched(stream):
+                content.add(chunk)
+            inspection = inspector.finish(stream.status)
     except RecordingError as error:
-        inspection.usable = False
-        inspection.notes.append(error.problem)
-        return inspection
-    inspection.num_messages = len(messages)
-    inspection.num_identifiers = len(np.unique(messages.identifier))
-    inspection.duration_s = messages.duration_s
-    inspection.num_attacks = messages.num_attacks
-    inspection.labelled = messages.labelled
-    inspection.num_backward = messages.num_backward
-    inspection.num_bad_rows = messages.num_bad_rows
-    inspection.bad_rows = messages.bad_rows
-    inspection.content_hash = messages.content_hash()
-    bad_share = messages.num_bad_rows / (messages.num_bad_rows + len(messages))
+        return RecordingInspection(place.path, place.scenario, place.name, usable=False, notes=[error.problem])
+    inspection.content_hash = content.hexdigest()
+    bad_share = inspection.num_bad_rows / (inspection.num_bad_rows + inspection.num_messages)
     if bad_share > limits.max_bad_fraction:
         inspection.usable = False
-        inspection.notes.append(f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
-    inspection.notes += [f"not read: {what}" for what in list_passed_over(messages.passed_over)]
-    if not messages.labelled:
-        inspection.notes.append("no labels")
-    elif not messages.num_attacks and any(word in place.name.lower() for word in UNLABELLED_ATTACKS):
-        inspection.notes.append("named after an attack, but every label is 0")
+        inspection.notes.insert(
+            0, f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}"
+        )
     return inspection
+
+
+class Inspector:
+    """Inspect a recording that somebody reads, in chunks."""
+
+    def __init__(self, place: RecordingPlace) -> None:
+        """Begin; `place` says what is read."""
+        self._inspection = RecordingInspection(place.path, place.scenario, place.name)
+        self._look = Look(is_table=is_table(place.path))
+        self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
+
+    def watched(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
+        """Hand on chunks of messages, at least one each, after the look at them."""
+        inspection = self._inspection
+        for chunk in self._look.watched(chunks):
+            inspection.num_messages += len(chunk)
+            inspection.num_attacks += chunk.num_attacks
+            inspection.labelled = chunk.labelled
+            inspection.num_backward += chunk.num_backward + int(chunk.timestamp[0] < self._last)
+            self._earliest = min(self._earliest, float(chunk.timestamp.min()))
+            self._latest = max(self._latest, float(chunk.timestamp.max()))
+            self._last = float(chunk.timestamp[-1])
+            yield chunk
+
+    def finish(self, status: StreamStatus) -> RecordingInspection:
+        """Return what all of them have shown."""
+        inspection, findings = self._inspection, self._look.findings()
+        inspection.findings = findings
+        inspection.num_identifiers = findings.num_identifiers
+        inspection.duration_s = self._latest - self._earliest if inspection.num_messages else 0.0
+        inspection.num_bad_rows = status.num_bad_rows
+        inspection.bad_rows = status.bad_rows
+        if problem := findings.problem():
+            inspection.usable = False
+            inspection.notes.append(problem)
+        inspection.notes += findings.notes()
+        inspection.notes += [f"not read: {what}" for what in list_passed_over(status.passed_over)]
+        if not inspection.labelled:
+            inspection.notes.append("no labels")
+        elif not inspection.num_attacks and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS):
+            inspection.notes.append("named after an attack, but every label is 0")
+        return inspection
+
+
+class ContentHash:
+    """`Messages.content_hash` of a recording in pieces: columns that come after the first one wait in a file."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._digest = hashlib.sha256()
+        self._waiting: list[IO[bytes]] = [SpooledTemporaryFile(_SPOOLED_BYTES) for _ in range(3)]
+
+    def add(self, messages: Messages) -> None:
+        """Add the next messages."""
+        self._digest.update(np.ascontiguousarray(messages.timestamp).data)
+        columns = (messages.identifier, messages.payload, messages.length)
+        for file, column in zip(self._waiting, columns, strict=True):
+            file.write(np.ascontiguousarray(column).data)
+
+    def hexdigest(self) -> str:
+        """Return 16 hex digits; nothing can be added afterwards."""
+        for file in self._waiting:
+            file.seek(0)
+            while block := file.read(_SPOOLED_BYTES):
+                self._digest.update(block)
+            file.close()
+        return self._digest.hexdigest()[:16]
 
 
 def _mark_copies(inspections: Sequence[RecordingInspection]) -> None:

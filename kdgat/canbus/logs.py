@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -195,8 +195,19 @@ def check_head(path: Path) -> int | None:
             return None
 
 
-def write_recording(path: Path | str, messages: Messages) -> None:
-    """Write one recording as Parquet in the dataset layout, all of it or nothing.
+def is_table(path: Path) -> bool:
+    """Return whether a recording is a text table, whose identifiers are hexadecimal as everywhere, or decimal."""
+    if find_format(path) is not FileFormat.TEXT:
+        return False
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, TextFormat, find_start
+
+    with open_recording(path) as stream:
+        head = stream.read(SNIFFED_BYTES)
+    return find_start(path, head, is_whole=len(head) < SNIFFED_BYTES)[0].text_format is TextFormat.SEPARATED
+
+
+def write_recording(path: Path | str, messages: Messages | Iterable[Messages]) -> None:
+    """Write one recording, also one in chunks, as Parquet in the dataset layout, all of it or nothing.
 
     Columns timestamp (s), id, data_field (hex text), label, source_file; no label column for an unlabelled one. Folders
     are made where they are missing; OSError where they cannot be.
@@ -214,7 +225,6 @@ def write_recording(path: Path | str, messages: Messages) -> None:
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
     with replacing(path) as temporary:
-        write_parquet(temporary, messages, source)  # whom it may be read by, the umask says
+        write_parquet(temporary, messages)  # whom it may be read by, the umask says
         sync_to_disk(temporary)

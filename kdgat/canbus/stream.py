@@ -95,8 +95,8 @@ def stream_recording(
     """Read a finished recording in chunks of at most `size` messages: those of `read_recording`, in the same order.
 
     Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
-    is refused here, too, but only where it shows: several channels at the first message of the second, and bad rows
-    at the end.
+    is refused here, too, but only where it shows: several channels at the first portion with a message of the second,
+    and bad rows at the end.
 
     Raises:
         RecordingError: as `read_recording`, from the call or while the stream is read.
@@ -116,7 +116,12 @@ def stream_recording(
     cutter = _Cutter(path, size, channel, scenario, limits)
 
     def chunks() -> Generator[Messages, None, None]:
-        for rows in read_portions(path, size):
+        portions = read_portions(path, size)
+        for rows in portions:
+            if cutter.meets_another_channel(rows):
+                for others in portions:  # so that the error tells how many messages each channel has
+                    cutter.meets_another_channel(others)
+                raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)
         cutter.finish()
 
@@ -164,6 +169,8 @@ def follow_file(
 
     def chunks() -> Iterator[Messages]:
         for rows in follower.portions():
+            if cutter.meets_another_channel(rows):
+                raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)
 
     return MessageStream(chunks(), cutter.status, follower.close)
@@ -185,15 +192,17 @@ class _Cutter:
         self._scenario = path_scenario if scenario is None else scenario
         self._limits = limits
 
+    def meets_another_channel(self, rows: Rows) -> bool:
+        """Count the messages of each channel of a portion; return whether there are several and none is chosen."""
+        channel_counts = self.status.channel_counts
+        for name, count in count_channels(rows).items():
+            channel_counts[name] = channel_counts.get(name, 0) + count
+        return self._channel is None and len(channel_counts) > 1
+
     def cut(self, rows: Rows) -> Iterator[Messages]:
         """Yield the good rows of a portion."""
         status = self.status
-        for name, count in count_channels(rows).items():
-            status.channel_counts[name] = status.channel_counts.get(name, 0) + count
-        if self._channel is None:
-            if len(status.channel_counts) > 1:
-                raise several_channels(self._path, status.channel_counts)
-        else:
+        if self._channel is not None:
             mark_other_channels(rows, self._path, self._channel)
         judge_timestamps(rows)
         messages = take_good_rows(

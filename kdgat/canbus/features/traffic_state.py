@@ -52,6 +52,10 @@ class TrafficState:
         """Return the memory of what is remembered."""
         return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
 
+    def count_judged(self) -> tuple[int, int]:
+        """Count the identifiers that the clock could judge, and those that came often enough for it."""
+        return self._clock.count_judged()
+
     def describe(
         self,
         messages: Messages,

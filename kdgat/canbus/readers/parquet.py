@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
 
 from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
@@ -32,6 +34,7 @@ COLUMN_NAMES = {
 """Column -> accepted names, compared without case."""
 CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
+_ROWS_IN_GROUP = 1 << 18
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -131,21 +134,48 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     return Rows(timestamp, identifier, read.payload, read.length, label, status, labelled, lambda rows: rows + 1)
 
 
-def write_parquet(path: Path, messages: Messages, source: str) -> None:
-    """Write the five columns of the dataset layout; payloads as upper-case hex text."""
+def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
+    """Write the five columns of the dataset layout; payloads as upper-case hex text.
+
+    Of chunks, which follow one another, a few are in memory at once. What making them raises is raised.
+    """
+    if not isinstance(messages, Messages):
+        _write_chunks(path, iter(messages))
+        return
+    metadata = {}
+    if messages.campaigns:
+        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
+    _frame(messages).write_parquet(path, compression="zstd", metadata=metadata or None)
+
+
+def _write_chunks(path: Path, chunks: Iterator[Messages]) -> None:
+    first = next(chunks)
+    raised: list[BaseException] = []
+
+    def frames(*_: Any) -> Iterator[pl.DataFrame]:
+        try:
+            yield from map(_frame, chain([first], chunks))
+        except BaseException as error:  # polars would make another one of it
+            raised.append(error)
+
+    source = register_io_source(frames, schema=_frame(first).schema)
+    try:
+        source.sink_parquet(path, compression="zstd", row_group_size=_ROWS_IN_GROUP)
+    finally:
+        if raised:
+            raise raised[0]
+
+
+def _frame(messages: Messages) -> pl.DataFrame:
     words = np.ascontiguousarray(messages.payload).view("<u8").ravel()
     length = pl.Series(2 * messages.length.astype(np.uint32))
+    source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
     frame = pl.DataFrame({"timestamp": messages.timestamp, "id": messages.identifier}).with_columns(
         _hex_text(words).str.head(length).alias("data_field"),
         pl.Series("label", messages.label),
         pl.lit(source).alias("source_file"),
     )
-    if not messages.labelled:
-        frame = frame.drop("label")
-    metadata = {}
-    if messages.campaigns:
-        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
-    frame.write_parquet(path, compression="zstd", metadata=metadata or None)
+    return frame if messages.labelled else frame.drop("label")
 
 
 def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
