@@ -6,11 +6,13 @@ alone), short, or written in batches. What looks odd and may be right is a note.
 
 from __future__ import annotations
 
+from math import log
 from typing import Final
 
 from pydantic import Field
 
 from kdgat.base import Config
+from kdgat.canbus.messages import ReadOptions
 
 FEWEST_MESSAGES: Final = 100  # that anything but equal stamps is concluded from
 FEWEST_EQUAL: Final = 50
@@ -57,16 +59,18 @@ class Findings(Config):
     usual_interval_s: float = Field(0.0, description="median of their median intervals")
     interval_spread: float = Field(1.0, description="the slow ones' interval over the fast ones'")
     twice_share: float = Field(0.0, description="share of messages that come exactly twice within a millisecond")
-    num_digits: int = Field(0, description="digits of a table's identifiers that could be letters, and none is")
+    num_digits: int = Field(0, description="digits of identifiers that could be letters, and none is")
     num_beyond_11_bits: int = Field(0, description="identifiers beyond 11 bits")
     largest_identifier: int = 0
+    unit_is_stated: bool = Field(False, description="the format states the unit of times")
+    base_is_stated: bool = Field(True, description="identifiers are no text that may be decimal")
     num_judged: int | None = Field(None, description="identifiers whose usual interval was known at some time")
     num_frequent: int | None = Field(None, description="identifiers that came often enough for one")
 
-    def problem(self, *, unit_is_told: bool = False, base_is_told: bool = False) -> str:
+    def problem(self, options: ReadOptions | None = None) -> str:
         """State why nothing in the recording can be judged, and the fix; empty if there is no clear reason.
 
-        Whoever said what unit the times have, or how identifiers are written, is believed.
+        Whoever says by `options` what unit the times have, or how identifiers are written, is believed.
 
         >>> Findings(num_messages=365, num_stamps=1).problem()
         'times are lost: all 365 messages have the same one; export the log again, with fractions of a second'
@@ -75,12 +79,13 @@ class Findings(Config):
             return f"times are lost: all {self.num_messages:,} messages have the same one; {_EXPORT}"
         if self.num_messages < FEWEST_MESSAGES:
             return ""
-        if not unit_is_told and (problem := self._wrong_unit()):
+        options = options or ReadOptions()
+        if options.time_unit is None and (problem := self._wrong_times()):
             return problem
-        if not base_is_told and self._is_decimal():
+        if options.identifiers is None and not self.base_is_stated and self._is_decimal():
             return (
-                f"identifiers are decimal, as it seems: none of {self.num_identifiers} holds a letter; read them so "
-                "by --ids decimal, or say --ids hex"
+                f"identifiers are decimal, as it seems: none of {self.num_identifiers} holds a letter; read them so by "
+                "--ids decimal (or --ids hexadecimal if they are)"
             )
         return ""
 
@@ -100,7 +105,9 @@ class Findings(Config):
                 f"the time steps back by more than a second {self.num_far_back:,} times: stamps of two clocks, or of "
                 "two recordings in one; record each by itself"
             )
-        if self.num_messages >= FEWEST_MESSAGES and self.whole_share >= _ALL and self.num_stamps > 1:
+        if self.unit_is_stated or self.num_messages < FEWEST_MESSAGES:
+            pass
+        elif self.whole_share >= _ALL and self.num_stamps > 1:
             found.append("all times are whole seconds: if they are milliseconds, say --time-unit ms")
         elif self._may_be_milliseconds():
             found.append("times look like milliseconds: if they are, say --time-unit ms")
@@ -112,18 +119,19 @@ class Findings(Config):
         """Say how many identifiers the clock could judge."""
         return judged_text(self.num_judged or 0, self.num_frequent or 0)
 
-    def _wrong_unit(self) -> str:
+    def _wrong_times(self) -> str:
         """State how the stamps are no times in seconds; empty unless it is clear."""
-        if self._are_differences():
-            return (
-                "times are differences from one message to the next, as it seems (they do not grow): read them so by "
-                "--time-unit differences, or log absolute times (candump -L)"
-            )
-        if unit := self._other_unit():
-            return (
-                f"times are {_WORDS[unit]}, as it seems: read as seconds, identifiers come every "
-                f"{self.usual_interval_s:,.0f} s; say --time-unit {unit} (or --time-unit s if they are seconds)"
-            )
+        if not self.unit_is_stated:
+            if self._are_differences():
+                return (
+                    "times are differences from one message to the next, as it seems (they do not grow): read them so "
+                    "by --time-unit differences, or log absolute times (candump -L)"
+                )
+            if unit := self._other_unit():
+                return (
+                    f"times are {_WORDS[unit]}, as it seems: read as seconds, identifiers come every "
+                    f"{self.usual_interval_s:,.0f} s; say --time-unit {unit} (or --time-unit s if they are seconds)"
+                )
         if self.whole_share >= _ALL and self.num_messages >= _PER_WHOLE_SECOND * self.num_stamps:
             per_stamp = self.num_messages / self.num_stamps
             return f"times are lost: they are whole seconds, with {per_stamp:,.0f} messages in each; {_EXPORT}"
@@ -145,10 +153,10 @@ class Findings(Config):
     def _other_unit(self) -> str:
         """Return the unit in which identifiers come as they do on a bus, if it is clearly not the second."""
         interval, is_whole = self.usual_interval_s, self.whole_share >= _ALL
-        unit = min(_UNITS, key=lambda name: max(interval * _UNITS[name] / _USUAL_S, _USUAL_S / max(interval, 1e-9) / _UNITS[name]))
         has_bursts = self.short_gap_s < _NO_BURST_S and not is_whole
         if has_bursts or interval < _SLOW_S:
             return ""
+        unit = min(_UNITS, key=lambda name: abs(log(interval * _UNITS[name] / _USUAL_S)))
         if interval >= _NEVER_SO_SLOW_S and (is_whole or self.short_gap_s >= _SLOW_S):
             return unit
         if self.num_timed_identifiers < _FEWEST_IDENTIFIERS:
@@ -159,12 +167,7 @@ class Findings(Config):
         return unit if is_wide else ""
 
     def _may_be_milliseconds(self) -> bool:
-        return (
-            self.num_messages >= FEWEST_MESSAGES
-            and self.usual_interval_s >= _SLOW_S
-            and self.short_gap_s >= _NO_BURST_S
-            and self.milli_share >= _ALL
-        )
+        return self.usual_interval_s >= _SLOW_S and self.short_gap_s >= _NO_BURST_S and self.milli_share >= _ALL
 
     def _is_decimal(self) -> bool:
         """Return whether identifiers of a table have too many digits without a letter to be hexadecimal."""

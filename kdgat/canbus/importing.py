@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace as replaced
 from itertools import count
 from pathlib import Path
 
@@ -13,11 +13,10 @@ from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError, RecordingPlace
 from kdgat.canbus.inspection import Inspector, RecordingInspection
-from kdgat.canbus.logs import read_recording, write_recording
-from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
+from kdgat.canbus.logs import write_recording
+from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import is_path_part, recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format
-from kdgat.canbus.stream import MessageStream, StreamStatus, stream_recording
+from kdgat.canbus.stream import stream_recording
 
 NO_LABELS = (
     "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
@@ -37,13 +36,14 @@ def import_recording(
     put_aside: Path | None = None,
     limits: ReadLimits | None = None,
     channel: str | None = None,
+    options: ReadOptions | None = None,
 ) -> tuple[Path, RecordingInspection]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and what is in it.
 
     `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
     of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
-    take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
-    DatasetError for a name that is not possible in the layout or is taken.
+    take of a source that names several, `options` what it does not say itself. Raise RecordingError for a source that
+    cannot be read or holds attacks then, DatasetError for a name that is not possible in the layout or is taken.
     """
     name = name or recording_name(source)[1]
     for key, text in (("scenario", scenario), ("name", name)):
@@ -55,26 +55,29 @@ def import_recording(
     target = folder / f"{scenario}{SCENARIO_SEPARATOR}{name}.parquet"
     if target.exists() and not replace:
         raise DatasetError(f"{target}: exists already; give another --name, or --replace")
-    inspections: list[RecordingInspection] = []
+    kept: Path | None = None
+    with stream_recording(source, scenario=scenario, limits=limits, channel=channel, options=options) as stream:
+        inspector = Inspector(RecordingPlace(source, scenario, name), options)
 
-    def chunks(stream: MessageStream) -> Iterator[Messages]:
-        inspector = Inspector(RecordingPlace(source, scenario, name))
-        for messages in inspector.watched(stream):
-            if attack_free and messages.num_attacks:
-                raise RecordingError(source, f"{messages.num_attacks} messages are labelled attacks; drop --attack-free")
-            if require_labels and not messages.labelled:
-                raise RecordingError(source, NO_LABELS)
-            yield replaced(messages, name=name, labelled=messages.labelled or attack_free)
-        inspections.append(inspector.finish(stream.status))
-        if problem := inspections[0].findings.problem():
-            raise RecordingError(source, problem)
+        def chunks() -> Iterator[Messages]:
+            nonlocal kept
+            for messages in inspector.watched(stream):
+                if require_labels and not (messages.labelled or attack_free):
+                    raise RecordingError(source, NO_LABELS)
+                yield dataclasses.replace(messages, name=name, labelled=messages.labelled or attack_free)
+            inspection = inspector.finish(stream.status)
+            if problem := inspection.problem:
+                raise RecordingError(source, problem)
+            if attack_free and inspection.num_attacks:
+                raise RecordingError(
+                    source, f"{inspection.num_attacks} messages are labelled attacks; drop --attack-free"
+                )
+            kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
 
-    kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
-    with _opened(source, scenario, limits, channel) as stream:
-        write_recording(target, chunks(stream))
+        write_recording(target, chunks())
     if kept is not None and sha256_of_file(kept) == sha256_of_file(target):
         kept.unlink()
-    return target, inspections[0]
+    return target, inspector.inspection
 
 
 def _keep_copy(path: Path, folder: Path) -> Path:

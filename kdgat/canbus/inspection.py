@@ -13,9 +13,9 @@ import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
 from kdgat.canbus.findings import Findings
-from kdgat.canbus.logs import is_table
+from kdgat.canbus.logs import stated_by
 from kdgat.canbus.look import Look
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError, list_passed_over
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.stream import StreamStatus, stream_recording
 
@@ -44,6 +44,7 @@ class RecordingInspection:
     content_hash: str = ""
     findings: Findings = field(default_factory=Findings)
     usable: bool = True
+    problem: str = ""  # that nothing can be judged in it, and the fix
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -57,10 +58,12 @@ class RecordingInspection:
         return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share, "findings": findings}
 
 
-def inspect_file(path: Path, limits: ReadLimits | None = None, channel: str | None = None) -> RecordingInspection:
+def inspect_file(
+    path: Path, limits: ReadLimits | None = None, channel: str | None = None, options: ReadOptions | None = None
+) -> RecordingInspection:
     """Inspect one recording outside any dataset, one channel of it if it names several."""
     scenario, name = recording_name(path)
-    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits(), channel)
+    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits(), channel, options)
 
 
 def inspect_dataset(
@@ -82,39 +85,43 @@ def inspect_dataset(
     return inspections
 
 
-def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = None) -> RecordingInspection:
+def _inspect(
+    place: RecordingPlace, limits: ReadLimits, channel: str | None = None, options: ReadOptions | None = None
+) -> RecordingInspection:
     # Whatever is readable is shown; a note states whether it would be refused.
     all_rows = limits.model_copy(update={"max_bad_fraction": 1.0})
-    inspector, content = Inspector(place), ContentHash()
+    content = ContentHash()
     try:
-        with stream_recording(place.path, scenario=place.scenario, limits=all_rows, channel=channel) as stream:
+        inspector = Inspector(place, options)
+        with stream_recording(
+            place.path, scenario=place.scenario, limits=all_rows, channel=channel, options=options
+        ) as stream:
             for chunk in inspector.watched(stream):
                 content.add(chunk)
-            inspection = inspector.finish(stream.status)
+        inspection = inspector.finish(stream.status)
     except RecordingError as error:
         return RecordingInspection(place.path, place.scenario, place.name, usable=False, notes=[error.problem])
     inspection.content_hash = content.hexdigest()
     bad_share = inspection.num_bad_rows / (inspection.num_bad_rows + inspection.num_messages)
     if bad_share > limits.max_bad_fraction:
         inspection.usable = False
-        inspection.notes.insert(
-            0, f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}"
-        )
+        inspection.notes.insert(0, f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
     return inspection
 
 
 class Inspector:
     """Inspect a recording that somebody reads, in chunks."""
 
-    def __init__(self, place: RecordingPlace) -> None:
-        """Begin; `place` says what is read."""
-        self._inspection = RecordingInspection(place.path, place.scenario, place.name)
-        self._look = Look(is_table=is_table(place.path))
+    def __init__(self, place: RecordingPlace, options: ReadOptions | None = None) -> None:
+        """Begin; `place` says what is read, and `options` how."""
+        self._options = options
+        self.inspection = RecordingInspection(place.path, place.scenario, place.name)
+        self._look = Look(stated_by(place.path))
         self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
 
     def watched(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
         """Hand on chunks of messages, at least one each, after the look at them."""
-        inspection = self._inspection
+        inspection = self.inspection
         for chunk in self._look.watched(chunks):
             inspection.num_messages += len(chunk)
             inspection.num_attacks += chunk.num_attacks
@@ -127,15 +134,16 @@ class Inspector:
 
     def finish(self, status: StreamStatus) -> RecordingInspection:
         """Return what all of them have shown."""
-        inspection, findings = self._inspection, self._look.findings()
+        inspection, findings = self.inspection, self._look.findings()
         inspection.findings = findings
         inspection.num_identifiers = findings.num_identifiers
         inspection.duration_s = self._latest - self._earliest if inspection.num_messages else 0.0
         inspection.num_bad_rows = status.num_bad_rows
         inspection.bad_rows = status.bad_rows
-        if problem := findings.problem():
+        inspection.problem = findings.problem(self._options)
+        if inspection.problem:
             inspection.usable = False
-            inspection.notes.append(problem)
+            inspection.notes.append(inspection.problem)
         inspection.notes += findings.notes()
         inspection.notes += [f"not read: {what}" for what in list_passed_over(status.passed_over)]
         if not inspection.labelled:
@@ -151,7 +159,7 @@ class ContentHash:
     def __init__(self) -> None:
         """Begin."""
         self._digest = hashlib.sha256()
-        self._waiting: list[IO[bytes]] = [SpooledTemporaryFile(_SPOOLED_BYTES) for _ in range(3)]
+        self._waiting: list[IO[bytes]] = [SpooledTemporaryFile(_SPOOLED_BYTES) for _ in range(3)]  # noqa: SIM115
 
     def add(self, messages: Messages) -> None:
         """Add the next messages."""

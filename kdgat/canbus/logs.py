@@ -4,17 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
 from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
-from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
+from kdgat.canbus.conversion import Conversion
+from kdgat.canbus.messages import Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
+from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording, require_table
 from kdgat.canbus.readers.limits import refuse_holes
-from kdgat.canbus.readers.rows import Rows, join_rows, keep_good_rows
+from kdgat.canbus.readers.rows import (
+    Rows,
+    join_rows,
+    judge_timestamps,
+    refuse_damage,
+    select_channel,
+    take_good_rows,
+)
 
 if TYPE_CHECKING:
     from kdgat.canbus.readers.parquet import DataframeBackend
@@ -36,6 +44,7 @@ def read_recording(
     scenario: str | None = None,
     limits: ReadLimits | None = None,
     channel: str | int | None = None,
+    options: ReadOptions | None = None,
     backend: DataframeBackend | None = None,
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
@@ -45,6 +54,7 @@ def read_recording(
         scenario: replaces the one in the path.
         limits: how many bad rows are dropped and counted; more refuse the file.
         channel: the interface or the number of the channel to take, where the file names several.
+        options: what it does not say itself, as the unit of its stamps.
         backend: may have Parquet read on a GPU, to the same bits.
 
     Raises:
@@ -64,14 +74,15 @@ def read_recording(
         raise RecordingError(path, "is no file; name one recording")
     refuse_holes(path)
     path_scenario, name = recording_name(path)
-    messages = keep_good_rows(
-        _read_rows(path, backend),
-        path,
-        name,
-        path_scenario if scenario is None else scenario,
-        limits or ReadLimits(),
-        None if channel is None else str(channel),
-    )
+    limits, options = limits or ReadLimits(), options or ReadOptions()
+    rows = _read_rows(path, backend, options)
+    conversion = Conversion(path, options)
+    conversion.convert_stamps(rows)
+    select_channel(rows, path, None if channel is None else str(channel))
+    judge_timestamps(rows)
+    messages = take_good_rows(rows, name, path_scenario if scenario is None else scenario, limits.max_listed_bad_rows)
+    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
+    messages = conversion.drop_echoes(messages)
     if find_format(path) is FileFormat.PARQUET:
         from kdgat.canbus.readers.parquet import read_campaigns
 
@@ -79,21 +90,26 @@ def read_recording(
     return messages
 
 
-def _read_rows(path: Path, backend: DataframeBackend | None) -> Rows:
+def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOptions) -> Rows:
     if find_format(path) is not FileFormat.TEXT:
-        return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, backend)))
+        return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, options, backend)))
     from kdgat.canbus.readers.text import read_text
 
     if not is_compressed(path):
-        return read_text(path)
+        return read_text(path, options=options)
     content, damaged = _decompress(path)
-    return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
+    return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged, options=options)
 
 
-def read_portions(path: Path, size: int, backend: DataframeBackend | None = None) -> Iterator[Rows]:
+def read_portions(
+    path: Path, size: int, options: ReadOptions, backend: DataframeBackend | None = None
+) -> Iterator[Rows]:
     """Yield the rows of a recording in order: of text, BLF and PCAP about `size` at once, of Parquet and MF4 all."""
     # Readers are imported where they are needed: polars, or numba's kernels, alone take as long as reading small files.
-    match find_format(path):
+    file_format = find_format(path)
+    if file_format is not FileFormat.TEXT:
+        require_table(path, options, f"a {file_format} file")
+    match file_format:
         case FileFormat.PARQUET:
             from kdgat.canbus.readers.parquet import read_parquet
 
@@ -111,10 +127,10 @@ def read_portions(path: Path, size: int, backend: DataframeBackend | None = None
 
             yield read_mf4(path)
         case FileFormat.TEXT:
-            yield from _text_portions(path, size)
+            yield from _text_portions(path, size, options)
 
 
-def _text_portions(path: Path, size: int) -> Iterator[Rows]:
+def _text_portions(path: Path, size: int, options: ReadOptions) -> Iterator[Rows]:
     from kdgat.canbus.readers.text import SNIFFED_BYTES, LineParser, find_start
 
     block_bytes = min(max(size * _BYTES_PER_MESSAGE, LEAST_BLOCK_BYTES), _LARGEST_BLOCK_BYTES)
@@ -133,7 +149,8 @@ def _text_portions(path: Path, size: int) -> Iterator[Rows]:
                 continue
             start = 0
             if parser is None:
-                layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=len(pending) <= SNIFFED_BYTES)
+                is_whole = len(pending) <= SNIFFED_BYTES
+                layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=is_whole, options=options)
                 parser = LineParser(layout)
             end = end_of_lines(pending) if block else len(pending)
             if end > start:
@@ -195,15 +212,27 @@ def check_head(path: Path) -> int | None:
             return None
 
 
-def is_table(path: Path) -> bool:
-    """Return whether a recording is a text table, whose identifiers are hexadecimal as everywhere, or decimal."""
-    if find_format(path) is not FileFormat.TEXT:
-        return False
-    from kdgat.canbus.readers.text import SNIFFED_BYTES, TextFormat, find_start
+class Stated(NamedTuple):
+    """What a recording says itself."""
 
-    with open_recording(path) as stream:
-        head = stream.read(SNIFFED_BYTES)
-    return find_start(path, head, is_whole=len(head) < SNIFFED_BYTES)[0].text_format is TextFormat.SEPARATED
+    unit: bool  # of its times
+    base: bool  # in which identifiers are written
+
+
+def stated_by(path: Path) -> Stated:
+    """Return what the format of a recording states; RecordingError where it has none that is known."""
+    match find_format(path):
+        case FileFormat.PARQUET:
+            return Stated(unit=False, base=True)
+        case FileFormat.TEXT:
+            from kdgat.canbus.readers.text import SNIFFED_BYTES, TextFormat, find_start
+
+            with open_recording(path) as stream:
+                head = stream.read(SNIFFED_BYTES)
+            layout, _ = find_start(path, head, is_whole=len(head) < SNIFFED_BYTES)
+            return Stated(unit=layout.unit is not None, base=layout.text_format is not TextFormat.SEPARATED)
+        case _:
+            return Stated(unit=True, base=True)
 
 
 def write_recording(path: Path | str, messages: Messages | Iterable[Messages]) -> None:

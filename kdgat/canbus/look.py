@@ -16,10 +16,16 @@ from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import ClockState, arrivals
 from kdgat.canbus.features.memory import IdentifierNumbers, untouched
 from kdgat.canbus.findings import Findings
+from kdgat.canbus.logs import Stated, stated_by
+from kdgat.canbus.messages import RecordingError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from kdgat.canbus.messages import Messages
 
+SECONDS: Final = Stated(unit=False, base=True)
+"""What is known of messages of which nothing is stated: identifiers are numbers, and times may be anything."""
 NUM_BINS: Final = 128  # of times, two an octave, from 2^-20 s on
 _BINS_BELOW_1_S: Final = 40
 _FEWEST_INTERVALS: Final = 10  # of an identifier whose usual interval counts
@@ -44,13 +50,13 @@ class Look:
     ('', True)
     """
 
-    def __init__(self, *, with_clock: bool = True, is_table: bool = False) -> None:
-        """Begin; without the arrival clock where another one sees the same messages.
+    def __init__(self, stated: Stated = SECONDS, *, with_clock: bool = True) -> None:
+        """Begin; `stated` is what the recording says itself.
 
-        `is_table` states that identifiers were text that was taken for hexadecimal and may be decimal.
+        Without the arrival clock, where another one sees the same messages, nothing is known of what may be judged.
         """
         most = IdentifierNumbers.most
-        self._is_table = is_table
+        self._stated = stated
         self._numbers = IdentifierNumbers()
         self._seen = untouched(1 << 26, np.uint8)  # a bit for each identifier
         self._counts = np.zeros(14, np.int64)
@@ -105,11 +111,13 @@ class Look:
             large_stamp_s=_quantile(self._histograms[1], 0.99),
             num_timed_identifiers=len(periods),
             usual_interval_s=float(np.median(periods)) if len(periods) else 0.0,
-            interval_spread=float(np.quantile(periods, 0.9) / max(np.quantile(periods, 0.1), 1e-9)) if len(periods) else 1.0,
+            interval_spread=_spread(periods),
             twice_share=_share(2 * counts[_PAIRS], num),
-            num_digits=int(counts[_DIGITS]) if self._is_table and not counts[_LETTERS] else 0,
+            num_digits=0 if counts[_LETTERS] else int(counts[_DIGITS]),
             num_beyond_11_bits=int(counts[_BEYOND_11]),
             largest_identifier=int(counts[_LARGEST_ID]),
+            unit_is_stated=self._stated.unit,
+            base_is_stated=self._stated.base,
             num_judged=num_judged,
             num_frequent=num_frequent,
         )
@@ -138,11 +146,19 @@ class _Clock:
         arrivals(time, identifier, numbered, np.zeros(0, np.int64), self.state, breaks, nothing)
 
 
-def look_at(messages: Messages, *, is_table: bool = False) -> Findings:
+def look_at(messages: Messages, stated: Stated = SECONDS) -> Findings:
     """Look at a whole recording."""
-    look = Look(is_table=is_table)
+    look = Look(stated)
     look.add(messages)
     return look.findings()
+
+
+def require_judgeable(path: Path, messages: Messages) -> Findings:
+    """Look at a recording that was read from a file; RecordingError, with the fix, if nothing can be judged in it."""
+    findings = look_at(messages, stated_by(path))
+    if problem := findings.problem():
+        raise RecordingError(path, problem)
+    return findings
 
 
 def _share(count: Any, total: int) -> float:
@@ -156,6 +172,11 @@ def _quantile(histogram: NDArray[Any], share: float) -> float:
         return 0.0
     place = int(np.searchsorted(np.cumsum(histogram), share * total, side="left"))
     return 2.0 ** ((place + 0.5 - _BINS_BELOW_1_S) / 2.0) if place else 0.0
+
+
+def _spread(values: NDArray[np.float64]) -> float:
+    low, high = np.quantile(values, (0.1, 0.9)) if len(values) else (1.0, 1.0)
+    return float(high / max(low, 1e-9))
 
 
 def _correlation(num: int, total: float, squares: float, products: float) -> float:

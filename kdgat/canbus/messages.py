@@ -6,6 +6,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,8 @@ MAX_PAYLOAD_BYTES = 8
 """Bytes of a classic CAN data field; CAN FD carries more and is not read."""
 CAN_FD_FRAME, ERROR_FRAME, OTHER_CHANNEL = "CAN FD frame", "error frame", "message of other channels"
 """Kinds of entries that are passed over."""
+ECHO = "echo of a message"
+DIFFERENCES = "differences"
 EMPTY_LINE = "line without a message"
 SCENARIO_SEPARATOR = "__"
 """Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
@@ -92,6 +95,27 @@ class ReadLimits(Config):
     """Share of bad rows up to which they are dropped and counted; more refuses the recording."""
     max_listed_bad_rows: int = Field(default=20, ge=1)
     """Bad rows kept with line and reason; all of them are counted."""
+
+
+class ReadOptions(Config):
+    """What a person says of a recording that it does not say itself; all of it is left out where it does.
+
+    >>> ReadOptions(time_unit="ms").payload
+    'hexadecimal'
+    """
+
+    time_unit: Literal["s", "ms", "us", "ns", "differences"] | None = None
+    """Of its stamps; `differences`: each counts the seconds from the row before, as candump -td writes them."""
+    identifiers: Literal["hexadecimal", "decimal"] | None = None
+    """How arbitration ids are written in a table, hexadecimal where nothing is said; 0x in front of one means so."""
+    payload: Literal["hexadecimal", "decimal"] = "hexadecimal"
+    """How bytes are written in a table."""
+    drop_echo: bool = False
+    """Leave out what comes a second time within a millisecond, as an interface returns what it sends."""
+    label_column: str | None = None
+    """The column of a table that says which messages are attacks."""
+    attack_labels: tuple[str, ...] = ()
+    """Words of the label column that are attacks; all others are benign."""
 
 
 @dataclass(slots=True)

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 
 from kdgat.base import UserError
+from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus.messages import AttackCampaign, BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.rows import (
@@ -91,6 +92,7 @@ def stream_recording(
     channel: str | int | None = None,
     scenario: str | None = None,
     limits: ReadLimits | None = None,
+    options: ReadOptions | None = None,
 ) -> MessageStream:
     """Read a finished recording in chunks of at most `size` messages: those of `read_recording`, in the same order.
 
@@ -112,11 +114,15 @@ def stream_recording(
     path = Path(path)
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
-    limits = limits or ReadLimits()
-    cutter = _Cutter(path, size, channel, scenario, limits)
+    options = options or ReadOptions()
+    cutter = _Cutter(path, size, channel, scenario, limits or ReadLimits(), options)
 
     def chunks() -> Generator[Messages, None, None]:
-        portions = read_portions(path, size)
+        if find_format(path) is FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import read_campaigns
+
+            cutter.campaigns = read_campaigns(path)
+        portions = read_portions(path, size, options)
         for rows in portions:
             if cutter.meets_another_channel(rows):
                 for others in portions:  # so that the error tells how many messages each channel has
@@ -135,6 +141,7 @@ def follow_file(
     *,
     channel: str | int | None = None,
     scenario: str | None = None,
+    options: ReadOptions | None = None,
     stop: threading.Event | None = None,
     stop_at_end: bool = False,
     idle_s: float | None = None,
@@ -164,8 +171,9 @@ def follow_file(
         raise RecordingError(
             path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
         )
-    cutter = _Cutter(path, size, channel, scenario, ReadLimits())
-    follower = _Follower(path, cutter.status, stop or threading.Event(), stop_at_end, idle_s, poll_s)
+    options = options or ReadOptions()
+    cutter = _Cutter(path, size, channel, scenario, ReadLimits(), options)
+    follower = _Follower(path, cutter.status, options, stop or threading.Event(), stop_at_end, idle_s, poll_s)
 
     def chunks() -> Iterator[Messages]:
         for rows in follower.portions():
@@ -180,7 +188,13 @@ class _Cutter:
     """Turn rows into chunks of messages, and count them."""
 
     def __init__(
-        self, path: Path, size: int, channel: str | int | None, scenario: str | None, limits: ReadLimits
+        self,
+        path: Path,
+        size: int,
+        channel: str | int | None,
+        scenario: str | None,
+        limits: ReadLimits,
+        options: ReadOptions,
     ) -> None:
         if size < 1:
             raise UserError(f"size={size}: a chunk needs at least one message; give a positive number")
@@ -191,6 +205,8 @@ class _Cutter:
         path_scenario, self._name = recording_name(path)
         self._scenario = path_scenario if scenario is None else scenario
         self._limits = limits
+        self._conversion = Conversion(path, options)
+        self.campaigns: tuple[AttackCampaign, ...] = ()
 
     def meets_another_channel(self, rows: Rows) -> bool:
         """Count the messages of each channel of a portion; return whether there are several and none is chosen."""
@@ -202,6 +218,7 @@ class _Cutter:
     def cut(self, rows: Rows) -> Iterator[Messages]:
         """Yield the good rows of a portion."""
         status = self.status
+        self._conversion.convert_stamps(rows)
         if self._channel is not None:
             mark_other_channels(rows, self._path, self._channel)
         judge_timestamps(rows)
@@ -210,6 +227,8 @@ class _Cutter:
         )
         status.bad_rows += messages.bad_rows
         status.num_bad_rows += messages.num_bad_rows
+        messages = self._conversion.drop_echoes(messages)
+        messages.campaigns = self.campaigns
         status.passed_over += messages.passed_over
         for start in range(0, len(messages), self._size):
             chunk = messages.select(slice(start, start + self._size))
@@ -233,6 +252,7 @@ class _Follower:
         self,
         path: Path,
         status: StreamStatus,
+        options: ReadOptions,
         stop: threading.Event,
         stop_at_end: bool,
         idle_s: float | None,
@@ -240,6 +260,7 @@ class _Follower:
     ) -> None:
         self._path = path
         self._status = status
+        self._options = options
         self._stop = stop
         self._stop_at_end = stop_at_end
         self._idle_s = idle_s
@@ -337,7 +358,8 @@ class _Follower:
         )
         if not enough and not self._pending.lstrip().startswith(b"("):  # candump needs one line
             return None
-        layout, start = find_start(self._path, bytes(self._pending[: min(end, SNIFFED_BYTES)]), is_whole=True)
+        head = bytes(self._pending[: min(end, SNIFFED_BYTES)])
+        layout, start = find_start(self._path, head, is_whole=True, options=self._options)
         return LineParser(layout), start
 
     def _all_lines(self) -> Iterator[Rows]:

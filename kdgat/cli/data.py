@@ -1,7 +1,5 @@
 """`kdgat data`: list, inspect, import and synthesise recordings; inspect trees."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import LabelledRecordingOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.canbus.inspection import RecordingInspection
@@ -27,9 +26,6 @@ PLAIN_WIDTH = 1000
 """Columns of a table that goes into a file or a pipe: wide enough that nothing is cut or wrapped."""
 
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds one folder per dataset.")]
-Channel = Annotated[
-    str | None, typer.Option("--channel", help="Interface or number to take of a log that holds several channels.")
-]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
@@ -100,6 +96,7 @@ def _where_to_get(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 @app.command("inspect")
+@spread
 def inspect_recordings(
     path: Annotated[
         Path | None, typer.Argument(help="One recording, the folder of a dataset, or a file or folder of trees.")
@@ -111,7 +108,8 @@ def inspect_recordings(
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Trees: draw the first 24 as .html, .svg or .png.")
     ] = None,
-    channel: Channel = None,
+    *,
+    reading: LabelledRecordingOptions,
     as_json: options.AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -131,10 +129,10 @@ def inspect_recordings(
         return
     if labels is not None or picture is not None:
         raise typer.BadParameter("--labels and --picture are for trees: give their PATH")
-    if channel is not None and (path is None or not path.is_file()):
-        raise typer.BadParameter("--channel is for one recording: give its PATH")
+    if reading != LabelledRecordingOptions() and (path is None or not path.is_file()):
+        raise typer.BadParameter("options of reading, as --channel and --time-unit, are for one recording: give PATH")
     if path is not None and path.is_file():
-        inspections = [inspect_file(path, channel=channel)]
+        inspections = [inspect_file(path, reading.limits(), reading.channel, reading.read())]
     else:
         if path is not None:
             dataset, data_root = path.resolve().name, path.resolve().parent
@@ -152,6 +150,7 @@ def inspect_recordings(
 
 
 @app.command("import")
+@spread
 def import_recordings(
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Recordings of any known format.")],
     dataset: Annotated[str, typer.Option("--dataset", help="Dataset to add them to.")],
@@ -162,8 +161,8 @@ def import_recordings(
         bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
-    channel: Channel = None,
-    max_bad_fraction: Annotated[float, typer.Option(help="Share of bad rows that is dropped, not refused.")] = 0.01,
+    *,
+    reading: LabelledRecordingOptions,
     quiet: Quiet = False,
 ) -> None:
     """Convert recordings to Parquet in the layout of a dataset.
@@ -172,8 +171,7 @@ def import_recordings(
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
     pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
-    from kdgat.base import check_folder, validate_config
-    from kdgat.canbus import ReadLimits
+    from kdgat.base import check_folder
     from kdgat.canbus.catalog import check_dataset_name
     from kdgat.canbus.importing import import_recording
 
@@ -181,9 +179,9 @@ def import_recordings(
         raise typer.BadParameter("--name needs a single SOURCE")
     check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
-    limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
+    limits, said = reading.limits(), reading.read()
     for source in sources:
-        target, messages = import_recording(
+        target, found = import_recording(
             source,
             data_root / dataset,
             scenario,
@@ -191,15 +189,18 @@ def import_recordings(
             attack_free=attack_free,
             replace=replace,
             limits=limits,
-            channel=channel,
+            channel=reading.channel,
+            options=said,
         )
-        for row in messages.bad_rows:
+        for row in found.bad_rows:
             print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)
-        if messages.num_bad_rows > len(messages.bad_rows):
-            print(f"{source}: {messages.num_bad_rows} bad rows dropped in all", file=sys.stderr)
+        if found.num_bad_rows > len(found.bad_rows):
+            print(f"{source}: {found.num_bad_rows} bad rows dropped in all", file=sys.stderr)
+        for note in found.findings.notes():
+            print(f"{source}: {note}", file=sys.stderr)
         if not quiet:
-            labels = f"{messages.num_attacks} attacks" if messages.labelled else "no labels"
-            _print(f"{target}: {len(messages)} messages, {labels}, {messages.num_bad_rows} bad rows")
+            labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
+            _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
 
 
 @app.command("synth")
@@ -233,7 +234,7 @@ def synthesise(
 INSPECTION_COLUMNS = ("recording", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
 
 
-def _print_inspections(inspections: Sequence[RecordingInspection]) -> None:
+def _print_inspections(inspections: "Sequence[RecordingInspection]") -> None:
     if sys.stdout.isatty():  # a table per scenario fits 80 columns; in a pipe every line should say its scenario
         for scenario in dict.fromkeys(inspection.scenario for inspection in inspections):
             own = [inspection for inspection in inspections if inspection.scenario == scenario]
@@ -251,7 +252,7 @@ def _print_inspections(inspections: Sequence[RecordingInspection]) -> None:
             _print(f"{inspection.path}: {inspection.num_bad_rows} bad rows in all")
 
 
-def _inspection_row(inspection: RecordingInspection) -> tuple[object, ...]:
+def _inspection_row(inspection: "RecordingInspection") -> tuple[object, ...]:
     return (
         inspection.name,
         inspection.vehicle or "-",
@@ -311,7 +312,7 @@ def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_jso
         raise typer.Exit(1)
 
 
-def _tree_row(inspection: TreeInspection) -> tuple[object, ...]:
+def _tree_row(inspection: "TreeInspection") -> tuple[object, ...]:
     if not inspection.usable:
         return (inspection.name, *("-" * 8), inspection.label or "-")
     return (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from kdgat.cli import options
 
 if TYPE_CHECKING:
+    from kdgat.canbus.messages import ReadLimits, ReadOptions
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.family import Family
     from kdgat.run import RunConfig
@@ -64,6 +65,47 @@ class RunOptions(JobOptions):
 
     def _asked(self) -> dict[str, Any]:
         return {**super()._asked(), "on_lost_flow": self.on_lost_flow}
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """How a recording is read, where it does not say so itself."""
+
+    channel: options.Channel = None
+    time_unit: options.TimeUnit = None
+    ids: options.Ids = None
+    bytes: options.Bytes = "hexadecimal"
+    drop_echo: options.DropEcho = False
+    max_bad_fraction: options.MaxBadFraction = 0.01
+
+    def read(self) -> "ReadOptions":
+        """Return what is said of a recording."""
+        from kdgat.canbus.messages import ReadOptions
+
+        return ReadOptions(**self._said())
+
+    def limits(self) -> "ReadLimits":
+        """Return how much damage is passed over."""
+        from kdgat.base import validate_config
+        from kdgat.canbus import ReadLimits
+
+        return validate_config(ReadLimits, {"max_bad_fraction": self.max_bad_fraction})
+
+    def _said(self) -> dict[str, Any]:
+        of_tables = {"identifiers": self.ids, "payload": self.bytes}
+        return {"time_unit": self.time_unit, "drop_echo": self.drop_echo, **of_tables}
+
+
+@dataclass(frozen=True)
+class LabelledRecordingOptions(RecordingOptions):
+    """How a recording and its labels are read."""
+
+    label_column: options.LabelColumn = None
+    attack_labels: options.AttackLabels = None
+
+    def _said(self) -> dict[str, Any]:
+        labels = tuple(word.strip() for word in (self.attack_labels or "").split(",") if word.strip())
+        return {**super()._said(), "label_column": self.label_column, "attack_labels": labels}
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:

@@ -47,6 +47,30 @@ IdRegistry = Annotated[
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
 Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 
+Channel = Annotated[
+    str | None, typer.Option("--channel", help="Interface or number to take of a log that holds several channels.")
+]
+TimeUnit = Annotated[
+    Literal["s", "ms", "us", "ns", "differences"] | None,
+    typer.Option("--time-unit", help="Of the stamps of a table or of candump; differences: s since the row before."),
+]
+Ids = Annotated[
+    Literal["hexadecimal", "decimal"] | None,
+    typer.Option("--ids", help="How a table writes identifiers (default: hexadecimal)."),
+]
+Bytes = Annotated[Literal["hexadecimal", "decimal"], typer.Option("--bytes", help="How a table writes bytes.")]
+DropEcho = Annotated[bool, typer.Option("--drop-echo", help="Leave out what comes a second time within a millisecond.")]
+MaxBadFraction = Annotated[
+    float, typer.Option("--max-bad-fraction", help="Share of bad rows that is dropped, not refused.")
+]
+LabelColumn = Annotated[
+    str | None, typer.Option("--label-column", metavar="NAME", help="Column of a table that says what is an attack.")
+]
+AttackLabels = Annotated[
+    str | None,
+    typer.Option("--attack-labels", metavar="WORD,...", help="Words of that column that are attacks, and no others."),
+]
+
 SiteName = Annotated[
     str, typer.Option("--site", metavar="NAME", help="Where stages run: local, or a site of `kdgat site list`.")
 ]

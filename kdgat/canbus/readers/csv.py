@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kdgat.base.machine_code import njit
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
 from kdgat.canbus.readers.numbers import (
     FIELDS,
@@ -30,6 +30,7 @@ from kdgat.canbus.readers.numbers import (
     TRAILING,
     TRUNCATED,
     Bytes,
+    read_byte,
     read_identifier,
     read_label,
     read_length,
@@ -78,7 +79,7 @@ class Columns(NamedTuple):
     labelled: bool
 
 
-def find_columns(path: Path, lines: Sequence[str]) -> Columns:
+def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Columns:
     """Find the columns from the first lines of a file; RecordingError for a header or columns that are not known."""
     separator = max(",;\t", key=lambda character: sum(character in line for line in lines))
     table = [[cell.strip(' "\r\t') for cell in line.split(separator)] for line in lines if line.strip()]
@@ -221,6 +222,8 @@ def parse_separated(
     separator: int,
     roles: Any,  # [columns] ROLE_*
     labelled: bool,
+    base: int,
+    payload_base: int,
     timestamp: Any,
     identifier: Any,
     payload: Any,
@@ -228,7 +231,10 @@ def parse_separated(
     label: Any,
     status: Any,
 ) -> None:
-    """Parse lines of separated fields. Columns of the outputs are [lines], payload [lines, 8] and zero."""
+    """Parse lines of separated fields; columns of the outputs are [lines], payload [lines, 8] and zero.
+
+    Ids are numbers in `base`, bytes in `payload_base`, 10 or 16.
+    """
     end = len(data)
     num_roles = len(roles)
     variable = roles[num_roles - 1] == ROLE_BYTES
@@ -269,13 +275,13 @@ def parse_separated(
                     if not np.isfinite(timestamp[row]):
                         fault = TIMESTAMP
                 elif role == ROLE_IDENTIFIER:
-                    value = read_identifier(data, a, b)
+                    value = read_identifier(data, a, b, base)
                     if value < 0:
                         fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
                     else:
                         identifier[row] = value
                 elif role == ROLE_PAYLOAD:
-                    count = read_payload(data, a, b, payload[row])
+                    count = read_payload(data, a, b, payload[row], payload_base)
                     if count < 0:
                         fault = -count
                 elif role == ROLE_LENGTH:
@@ -290,30 +296,28 @@ def parse_separated(
                         label[row] = value
                         has_label = True
                 elif role == ROLE_BYTE:
-                    high = HEX_VALUE[data[a]] if a < b else 0
-                    low = HEX_VALUE[data[b - 1]] if a < b else 0
+                    value = read_byte(data, a, b, payload_base)
                     if a == b:
                         pass  # padding behind the last byte
-                    elif b - a > 2 or high > 15 or low > 15:
+                    elif value < 0:
                         fault = HEX
                     elif count == MAX_PAYLOAD_BYTES:
                         fault = LONG
                     elif 0 <= stated_length <= count:
-                        if high != 0 or low != 0:
+                        if value != 0:
                             fault = MISMATCH
                     else:
-                        payload[row, count] = low if b - a == 1 else (high << 4) | low
+                        payload[row, count] = value
                         count += 1
                 elif role == ROLE_BYTES:
                     if a == b:
                         pass  # padding between the last byte and the label, or behind it
                     elif count < stated_length:
-                        high = HEX_VALUE[data[a]]
-                        low = HEX_VALUE[data[b - 1]]
-                        if b - a > 2 or high > 15 or low > 15:
+                        value = read_byte(data, a, b, payload_base)
+                        if value < 0:
                             fault = MISMATCH if read_label(data, a, b) >= 0 else HEX
                         else:
-                            payload[row, count] = low if b - a == 1 else (high << 4) | low
+                            payload[row, count] = value
                             count += 1
                     elif labelled and not has_label:
                         value = read_label(data, a, b)

@@ -11,15 +11,17 @@ from gzip import GzipFile
 from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from kdgat.base import MIB
-from kdgat.canbus.messages import RecordingError
+from kdgat.canbus.messages import ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.limits import Growth
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16
+NOTHING_SAID: Final = ReadOptions()
+"""Of a file that says all of itself."""
 SHOWN_CHARACTERS = 60  # of a line that is not understood
 
 
@@ -141,6 +143,13 @@ def load_library(name: str, path: Path | str, what: str) -> ModuleType:
         raise RecordingError(
             path, f"is {what}; to read it, install what it takes: pip install 'kdgat[logs]' ({error})"
         ) from error
+
+
+def require_table(path: Path, options: ReadOptions, what: str) -> None:
+    """Refuse what is said of the columns of a table where a file is none."""
+    for key in ("identifiers", "payload", "label_column", "attack_labels"):
+        if (value := getattr(options, key)) != getattr(NOTHING_SAID, key):
+            raise RecordingError(path, f"{key}={value!r} is for tables, and this is {what}; leave it out")
 
 
 def require_text(path: Path, lines: Sequence[str]) -> None:

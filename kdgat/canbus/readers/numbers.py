@@ -187,19 +187,20 @@ def read_integer(data: Bytes, a: int, b: int, base: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def read_identifier(data: Bytes, a: int, b: int) -> int:
-    """Read an arbitration id, -1 if it is no hex number, -2 if it is beyond 29 bits."""
+def read_identifier(data: Bytes, a: int, b: int, base: int = 16) -> int:
+    """Read an arbitration id, -1 if it is no number in its base, -2 if it is beyond 29 bits; 0x means base 16."""
     if b - a > 2 and data[a] == _ZERO and (data[a + 1] | 32) == _LOWER_X:
         a += 2
+        base = 16
     if a >= b:
         return -1
     value = 0
     too_large = False
     for i in range(a, b):
         digit = HEX_VALUE[data[i]]
-        if digit > 15:
+        if digit >= base:
             return -1
-        value = (value << 4) | int(digit)
+        value = value * base + int(digit)
         if value > MAX_IDENTIFIER:
             too_large = True
             value = MAX_IDENTIFIER + 1
@@ -218,10 +219,36 @@ def is_error_frame(data: Bytes, a: int, b: int) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def read_payload(data: Bytes, a: int, b: int, payload: Bytes) -> int:
-    """Decode hex text, spaces and dots between bytes allowed, into `payload`; a negative status if it is none."""
+def read_byte(data: Bytes, a: int, b: int, base: int) -> int:
+    """Read a byte of one or two hex digits, or of up to three decimal ones; -1 if it is none."""
+    if base == 10:
+        value = read_integer(data, a, b, 10) if b - a <= 3 else -1
+        return value if value <= 255 else -1
+    high, low = HEX_VALUE[data[a]] if a < b else 255, HEX_VALUE[data[b - 1]] if a < b else 255
+    if b - a > 2 or high > 15 or low > 15:
+        return -1
+    return int(low) if b - a == 1 else (int(high) << 4) | int(low)
+
+
+@njit(cache=True, nogil=True)
+def read_payload(data: Bytes, a: int, b: int, payload: Bytes, base: int = 16) -> int:
+    """Decode hex text, spaces and dots between bytes allowed, into `payload`; a negative status if it is none.
+
+    In base 10 spaces or dots stand between any two bytes.
+    """
     count = 0
     i = a
+    while base == 10 and i < b:
+        start = i
+        while i < b and data[i] != _SPACE and data[i] != _DOT:
+            i += 1
+        if i > start:
+            value = read_byte(data, start, i, base)
+            if value < 0 or count == MAX_PAYLOAD_BYTES:
+                return -HEX if value < 0 else -LONG
+            payload[count] = value
+            count += 1
+        i += 1
     while i < b:
         if data[i] == _SPACE or data[i] == _DOT:
             i += 1

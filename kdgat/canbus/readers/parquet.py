@@ -74,7 +74,8 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
     payload, length = _payload(path, frame["data_field"], status)
     identifier = _identifier(path, frame["id"], status)
     timestamp = _timestamp(path, frame["timestamp"], status)
-    return Rows(timestamp, identifier, payload, length, label, status, "label" in columns, lambda rows: rows + 1)
+    labelled = "label" in columns
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def _refuse_damaged_pages(path: Path) -> None:
@@ -131,7 +132,8 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     identifier = _judge_identifier(read.identifier, status)
     timestamp = _judge_timestamp(read.timestamp, status)
     labelled = read.label is not None
-    return Rows(timestamp, identifier, read.payload, read.length, label, status, labelled, lambda rows: rows + 1)
+    payload, length = read.payload, read.length
+    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
 def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
@@ -139,16 +141,10 @@ def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
 
     Of chunks, which follow one another, a few are in memory at once. What making them raises is raised.
     """
-    if not isinstance(messages, Messages):
-        _write_chunks(path, iter(messages))
+    if isinstance(messages, Messages):
+        _frame(messages).write_parquet(path, compression="zstd", metadata=_metadata(messages))
         return
-    metadata = {}
-    if messages.campaigns:
-        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
-    _frame(messages).write_parquet(path, compression="zstd", metadata=metadata or None)
-
-
-def _write_chunks(path: Path, chunks: Iterator[Messages]) -> None:
+    chunks = iter(messages)
     first = next(chunks)
     raised: list[BaseException] = []
 
@@ -158,12 +154,16 @@ def _write_chunks(path: Path, chunks: Iterator[Messages]) -> None:
         except BaseException as error:  # polars would make another one of it
             raised.append(error)
 
-    source = register_io_source(frames, schema=_frame(first).schema)
-    try:
-        source.sink_parquet(path, compression="zstd", row_group_size=_ROWS_IN_GROUP)
-    finally:
-        if raised:
-            raise raised[0]
+    lazy = register_io_source(frames, schema=_frame(first).schema)
+    lazy.sink_parquet(path, compression="zstd", row_group_size=_ROWS_IN_GROUP, metadata=_metadata(first))
+    if raised:
+        raise raised[0]
+
+
+def _metadata(messages: Messages) -> dict[str, str] | None:
+    if not messages.campaigns:
+        return None
+    return {CAMPAIGNS_KEY: json.dumps([asdict(campaign) for campaign in messages.campaigns])}
 
 
 def _frame(messages: Messages) -> pl.DataFrame:

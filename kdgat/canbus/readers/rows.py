@@ -113,20 +113,7 @@ class Rows:
     channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
-
-
-def keep_good_rows(
-    rows: Rows, path: Path, name: str, scenario: str, limits: ReadLimits, channel: str | None = None
-) -> Messages:
-    """Drop and report the bad rows, and those of other channels.
-
-    Raise RecordingError when no row is good or too many are bad, or when there are several channels and none is chosen.
-    """
-    select_channel(rows, path, channel)
-    judge_timestamps(rows)
-    messages = take_good_rows(rows, name, scenario, limits.max_listed_bad_rows)
-    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
-    return messages
+    unit: str | None = "s"  # of the timestamps, as the format states it; None where it does not
 
 
 def judge_timestamps(rows: Rows) -> None:
@@ -348,6 +335,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channel=np.concatenate([channel_of(rows) for rows in portions]) if channels else None,
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
+        unit=portions[0].unit,
     )
 
 

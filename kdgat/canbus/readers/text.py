@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, parse_asc
 from kdgat.canbus.readers.candump import parse_candump, parse_named
 from kdgat.canbus.readers.csv import find_columns, parse_separated
-from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
+from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.numbers import count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
@@ -24,6 +24,7 @@ from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
 SNIFFED_BYTES = 1 << 16
+BASES = {"hexadecimal": 16, "decimal": 10}
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 KNOWN_FORMATS = (
@@ -61,6 +62,8 @@ class Layout:
     labelled: bool = False
     base: int = 16
     is_relative: bool = False
+    payload_base: int = 16
+    unit: str | None = "s"  # of the times, where the format states it
 
 
 class LineParser:
@@ -87,7 +90,10 @@ class LineParser:
         columns = (timestamp, identifier, payload, length)
         channel = None
         if layout.text_format is TextFormat.SEPARATED:
-            parse_separated(data, start, ord(layout.separator), self._roles, layout.labelled, *columns, label, status)
+            parse_separated(
+                data, start, ord(layout.separator), self._roles, layout.labelled, layout.base, layout.payload_base,
+                *columns, label, status,
+            )  # fmt: skip
         elif layout.text_format is TextFormat.NAMED:
             parse_named(data, start, *columns, status)
         else:
@@ -114,6 +120,7 @@ class LineParser:
             channel if self._channels else None,
             tuple(self._channels),
             num_header_lines,
+            layout.unit,
         )
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
@@ -132,7 +139,13 @@ class LineParser:
         return index_of[channel]
 
 
-def read_text(path: Path, data: NDArray[np.uint8] | None = None, *, damaged: bool = False) -> Rows:
+def read_text(
+    path: Path,
+    data: NDArray[np.uint8] | None = None,
+    *,
+    damaged: bool = False,
+    options: ReadOptions = NOTHING_SAID,
+) -> Rows:
     """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known.
 
     `data` is what the file holds, where that is not its bytes; it may be known to end before its end.
@@ -140,21 +153,21 @@ def read_text(path: Path, data: NDArray[np.uint8] | None = None, *, damaged: boo
     if data is None:
         data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
     head = data[:SNIFFED_BYTES].tobytes()
-    layout, start = find_start(path, head, is_whole=len(head) == len(data))
+    layout, start = find_start(path, head, is_whole=len(head) == len(data), options=options)
     parser = LineParser(layout)
     rows = parser.parse(data, start)
     return join_rows([rows, parser.damage()]) if damaged else rows
 
 
-def find_start(path: Path, head: bytes, *, is_whole: bool) -> tuple[Layout, int]:
+def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NOTHING_SAID) -> tuple[Layout, int]:
     """Find the format from the first bytes of a file, and where its first row starts."""
     offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     lines = head[offset:].decode("latin-1").split("\n")
-    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES])
+    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES], options)
     return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
-def find_layout(path: Path, lines: Sequence[str]) -> Layout:
+def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING_SAID) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
     text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
@@ -170,12 +183,15 @@ def find_layout(path: Path, lines: Sequence[str]) -> Layout:
             path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
         )
     if text_format is TextFormat.SEPARATED:
-        return Layout(text_format, *find_columns(path, lines))
+        bases = (BASES[options.identifiers or "hexadecimal"], BASES[options.payload])
+        return Layout(text_format, *find_columns(path, lines, options), base=bases[0], payload_base=bases[1], unit=None)
+    require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
         return Layout(text_format, base=base, is_relative=is_relative)
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
-    return Layout(text_format, roles=roles)
+    unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
+    return Layout(text_format, roles=roles, unit=unit)
 
 
 def _find_format(lines: Sequence[str]) -> TextFormat | None:
