@@ -123,10 +123,10 @@ class Findings(Config):
         """State how the stamps are no times in seconds; empty unless it is clear."""
         if not self.unit_is_stated:
             if self._are_differences():
-                return (
-                    "times are differences from one message to the next, as it seems (they do not grow): read them so "
-                    "by --time-unit differences, or log absolute times (candump -L)"
-                )
+                fix = "log absolute times (candump -L)"
+                if self.large_stamp_s < _LARGEST_DIFFERENCE_S:
+                    fix = f"read them so by --time-unit differences, or {fix}"
+                return f"times are differences from one message to the next, as it seems (they do not grow): {fix}"
             if unit := self._other_unit():
                 return (
                     f"times are {_WORDS[unit]}, as it seems: read as seconds, identifiers come every "
@@ -147,7 +147,7 @@ class Findings(Config):
             self.num_backward >= _BACK_SHARE * self.num_messages
             and abs(self.trend) < _NO_TREND
             and self.least_s > -1.0
-            and self.large_stamp_s < _LARGEST_DIFFERENCE_S
+            and (self.large_stamp_s < _LARGEST_DIFFERENCE_S or self.whole_share >= _ALL)  # or of another unit
         )
 
     def _other_unit(self) -> str:

@@ -242,6 +242,8 @@ def _count(
             counts[_FAR_BACK] += step < -_FAR_BACK_S
             counts[_FAR_AHEAD] += step > _FAR_AHEAD_S
             histograms[0, _bin(step) if step >= 0.0 else 0] += 1
+            if counts[_NUM] == 1:
+                stamps[_FIRST] = stamp  # the first one may be a time, and all others differences
             grown = stamp - stamps[_FIRST]
             stamps[_SUM] += grown
             stamps[_SQUARES] += grown * grown
@@ -252,7 +254,7 @@ def _count(
         histograms[1, _bin(stamp)] += 1
         counts[_WHOLE] += stamp == np.floor(stamp)
         milli = stamp * 1e3
-        counts[_MILLI] += abs(milli - np.rint(milli)) < max(_MICROSECONDS, 1e-15 * milli)
+        counts[_MILLI] += abs(milli - np.rint(milli)) < max(_MICROSECONDS, 4e-16 * abs(milli))
         if is_new[message]:
             intervals[number] = 0
             known[number, 2] = 0

@@ -82,7 +82,8 @@ def detect(
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or a log in which nothing can be judged. With --follow or -i each
-    alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on, write it, and give that status.
+    alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
+    write it, and give that status.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
