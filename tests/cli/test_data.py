@@ -129,7 +129,7 @@ def test_log_of_several_channels_is_inspected_and_imported_one_by_one(tmp_path: 
     assert_same_traffic(
         read_recording(tmp_path / "mine" / "train_x__a drive.parquet"), read_recording(source, channel=1)
     )
-    assert "--channel is for one recording" in _kdgat("inspect", tmp_path / "mine", "--channel", "1", status=2).stderr
+    assert "are for one recording" in _kdgat("inspect", tmp_path / "mine", "--channel", "1", status=2).stderr
 
 
 def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:
