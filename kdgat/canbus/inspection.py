@@ -141,10 +141,8 @@ class Inspector:
         inspection.num_bad_rows = status.num_bad_rows
         inspection.bad_rows = status.bad_rows
         inspection.problem = findings.problem(self._options)
-        if inspection.problem:
-            inspection.usable = False
-            inspection.notes.append(inspection.problem)
-        inspection.notes += findings.notes()
+        inspection.usable = not inspection.problem
+        inspection.notes += [inspection.problem] if inspection.problem else findings.notes()
         inspection.notes += [f"not read: {what}" for what in list_passed_over(status.passed_over)]
         if not inspection.labelled:
             inspection.notes.append("no labels")

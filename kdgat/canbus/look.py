@@ -29,6 +29,7 @@ SECONDS: Final = Stated(unit=False, base=True)
 NUM_BINS: Final = 128  # of times, two an octave, from 2^-20 s on
 _BINS_BELOW_1_S: Final = 40
 _FEWEST_INTERVALS: Final = 10  # of an identifier whose usual interval counts
+_MOST_TIMED: Final = 64
 _ECHO_S: Final = 1e-3  # after a message, by which the same one again is its echo
 _FAR_BACK_S, _FAR_AHEAD_S = 1.0, 10.0
 _TOOL_S: Final = 1.0  # from which on a stamp of exactly 0 is none of the bus
@@ -58,6 +59,7 @@ class Look:
         most = IdentifierNumbers.most
         self._stated = stated
         self._numbers = IdentifierNumbers()
+        self._num_numbers = 0
         self._seen = untouched(1 << 26, np.uint8)  # a bit for each identifier
         self._counts = np.zeros(14, np.int64)
         self._stamps = np.zeros(8)
@@ -74,6 +76,7 @@ class Look:
         timestamp = np.ascontiguousarray(messages.timestamp)
         identifier = np.ascontiguousarray(messages.identifier)
         numbered = self._numbers.number(identifier)
+        self._num_numbers = numbered.num_numbers
         _count(
             timestamp, identifier, numbered.number, numbered.is_new,
             np.ascontiguousarray(messages.payload).view("<u8").reshape(-1), np.ascontiguousarray(messages.length),
@@ -124,10 +127,10 @@ class Look:
 
     def _usual_intervals(self) -> NDArray[np.float64]:
         """Return the median interval of each identifier that came often enough, s, within a fifth."""
-        rows = self._intervals[: self._numbers.num_numbers]
+        rows = self._intervals[: self._num_numbers]
         totals = rows.sum(axis=1)
-        rows, totals = rows[totals >= _FEWEST_INTERVALS], totals[totals >= _FEWEST_INTERVALS]
-        return np.array([_quantile(row, 0.5) for row in rows])
+        frequent = np.argsort(-totals.astype(np.int64), kind="stable")[:_MOST_TIMED]  # those of an attacker are many
+        return np.array([_quantile(rows[one], 0.5) for one in frequent if totals[one] >= _FEWEST_INTERVALS])
 
 
 class _Clock:

@@ -21,6 +21,7 @@ from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
 from kdgat.canbus.messages import AttackCampaign, BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format
+from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -114,6 +115,7 @@ def stream_recording(
     path = Path(path)
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
+    refuse_holes(path)
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, limits or ReadLimits(), options)
 
