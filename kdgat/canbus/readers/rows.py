@@ -92,7 +92,7 @@ REASONS = {
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
     RowStatus.TRAILING: "too many fields",
     RowStatus.DAMAGED: "the file is cut off or damaged from here on",
-    RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds (--time-unit)?",
+    RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in ms or ns (--time-unit)?",
 }
 _GOOD, _CAN_FD, _ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.CAN_FD), int(RowStatus.ERROR_FRAME)
 _PADDING = bytes(MAX_PAYLOAD_BYTES)
