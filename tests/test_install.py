@@ -31,15 +31,8 @@ from install import (
     size_of,
     with_other_torch,
 )
+from tests.support.installing import ROOT, make_install
 from tests.support.waiting import wait_until
-
-ROOT = Path(__file__).parents[1]
-
-
-def make(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    command = ["make", "--no-print-directory", "install", f"VENV={folder}", *words]
-    environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def wheel(folder: Path, name: str, *requirements: str) -> Path:
@@ -87,7 +80,7 @@ def test_without_a_python_that_fits_all_that_were_tried_are_named(tmp_path: Path
     old = tmp_path / "python3.6"
     old.write_text("#!/bin/sh\necho is 3.6\nexit 1\n")
     old.chmod(0o755)
-    answer = make(tmp_path / "venv", f"PYTHON=python3.99 {old}")
+    answer = make_install(tmp_path / "venv", f"PYTHON=python3.99 {old}")
     assert answer.returncode
     assert answer.stdout == ""
     tried = f"python3.99 is not in PATH; {old} is 3.6"
@@ -117,7 +110,7 @@ def test_another_torch_takes_the_place_of_the_pinned_one_and_brings_its_own_trit
 
 @pytest.mark.processes
 def test_a_torch_that_is_named_is_what_make_install_asks_for(index: Path, tmp_path: Path) -> None:
-    answer = make(tmp_path / "venv", "TORCH=2.10.0")
+    answer = make_install(tmp_path / "venv", "TORCH=2.10.0")
     assert answer.returncode
     assert "torch==2.10.0" in (tmp_path / "venv" / "constraints.txt").read_text()
     assert "torch==2.13.0" not in answer.stderr

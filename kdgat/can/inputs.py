@@ -1,5 +1,6 @@
 """What a CAN run reads that none of its stages has written: recordings, and weights to start from."""
 
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -7,7 +8,7 @@ from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.training.division import Division
-from kdgat.canbus import ReadLimits, find_recordings
+from kdgat.canbus import ReadLimits, RecordingError, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
     RecordingFile,
@@ -17,11 +18,15 @@ from kdgat.canbus.catalog import (
     split_roles,
 )
 from kdgat.canbus.features import FEATURE_VERSION
-from kdgat.canbus.logs import check_head
-from kdgat.canbus.summary import DUPLICATE_ROLE
+from kdgat.canbus.folders import survey_folder
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, labels_beside, say_untested
+from kdgat.canbus.logs import check_head, has_labels
+from kdgat.canbus.summary import DUPLICATE_ROLE, LABELS_ROLE
 from kdgat.family import ScoringRequest
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run, RunError
 from kdgat.stage import StageInput, StageInputError
+
+logger = logging.getLogger(__name__)
 
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
 
@@ -30,7 +35,7 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     """Describe the recordings of a dataset as `<role>/<scenario>/<recording>` -> file.
 
     The role says whether a recording trains or tests, or holds the messages of another one and is not used. To know
-    that, every recording is read once.
+    that, every recording is read once. A file beside a recording that tells its labels is an input, too.
 
     Raises:
         DatasetError, RecordingError: naming the folder or file and what to do.
@@ -43,6 +48,9 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     for dropped in recordings.dropped:
         file = dropped.recording
         inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
+    for file in (*recordings, *(dropped.recording for dropped in recordings.dropped)):
+        if file.labels_from and isinstance(labels := labels_beside(file.path), Path):
+            inputs[f"{LABELS_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(labels)
     return inputs
 
 
@@ -60,12 +68,17 @@ def refuse_within_dataset(data: DataConfig, out: Path) -> None:
 def check_recordings(config: CanConfig) -> None:
     """Look at the beginning of every recording that a run reads, and at which of them train: seconds, not minutes.
 
+    Test recordings without labels are warned of.
+
     Raises:
         DatasetError, RecordingError: as `recording_inputs`, for what shows without reading the recordings.
     """
     data = config.data
     entry = find_entry(data.dataset, data.data_root, data.catalog)
-    places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
+    folder = entry.folder_in(data.data_root)
+    places = discover_recordings(folder, data.leave_out)
+    for note in survey_folder(folder).notes():
+        logger.warning("%s", note)
     unread = [
         RecordingFile(
             place.path,
@@ -78,7 +91,9 @@ def check_recordings(config: CanConfig) -> None:
         )
         for place in places
     ]
-    training = {file.path for file in split_roles(unread, data.hold_out).require_train()}
+    split = split_roles(unread, data.hold_out)
+    training = {file.path for file in split.require_train()}
+    scenario_of = {place.path: place.scenario for place in places}
     counts = {file.path: check_head(file.path) for file in unread}
     longest = max((counts[path] or MANY_MESSAGES for path in training), default=0)
     if not Division.of(longest, config).has_windows(longest, config.windows):
@@ -87,6 +102,11 @@ def check_recordings(config: CanConfig) -> None:
             f"window that trains and one that validates; give longer recordings, or change data.validation_fraction="
             f"{data.validation_fraction} or windows.size={config.windows.size}"
         )
+    untold = [file for file in split if not has_labels(file.path, scenario_of[file.path])]
+    if trained := [file.path for file in untold if file.role == "train"]:
+        raise RecordingError(trained[0], f"{LEARNED_AS_BENIGN}: {ask_for_labels(trained[0])}")
+    if untold:
+        logger.warning("%s", say_untested([file.path for file in untold]))
 
 
 def check_evaluated(request: ScoringRequest) -> None:
@@ -105,8 +125,11 @@ def check_evaluated(request: ScoringRequest) -> None:
     dataset = finished.dataset if request.dataset is None else request.dataset
     entry = find_entry(dataset, request.data_root, request.catalog or finished.catalog)
     folder = entry.folder_in(request.data_root)
-    for place in discover_recordings(folder, finished.left_out(request.data_root)):
+    places = discover_recordings(folder, finished.left_out(request.data_root))
+    for place in places:
         check_head(place.path)
+    if untold := [place.path for place in places if not has_labels(place.path, place.scenario)]:
+        logger.warning("%s", say_untested(untold))
 
 
 def can_run(config: CanConfig) -> Run:

@@ -26,6 +26,8 @@ from kdgat.canbus.catalog import (
     load_catalog,
     split_roles,
 )
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, say_untested
+from kdgat.canbus.names import tells_labels
 from kdgat.canbus.settings import num_windows
 from kdgat.family import DataSize
 from kdgat.run import counted
@@ -151,11 +153,26 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 
 
+def describe_labels(data: DataConfig) -> list[str]:
+    """Say which recordings lack the labels that training or a test takes; nothing where all have them, or none is."""
+    try:
+        recordings = read_recordings(data)
+    except DatasetError:
+        return []
+    untold = [file for file in recordings if not file.labelled]
+    trained = [file.path for file in untold if file.role == "train"]
+    tests = [file.path for file in untold if file.role == "test"]
+    said = [f"{path}: {LEARNED_AS_BENIGN}: {ask_for_labels(path)}" for path in trained[:1]]
+    return [*said, say_untested(tests)] if tests else said
+
+
 def read_recordings(data: DataConfig) -> RecordingCatalog:
     """Read all recordings, once while they stay the same; DatasetError where there are none."""
     entry = find_entry(data.dataset, data.data_root, data.catalog)
     places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
-    stats = [(place.path, place.path.stat()) for place in places]
+    folders = dict.fromkeys(place.path.parent for place in places)
+    beside = [path for folder in folders for path in sorted(folder.iterdir()) if tells_labels(path)]
+    stats = [(path, path.stat()) for path in (*(place.path for place in places), *beside)]
     return _recordings(
         data.data_root,
         data.dataset,

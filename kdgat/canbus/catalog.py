@@ -18,16 +18,10 @@ from pydantic import Field, field_validator
 from kdgat.base import Config, UserError, validate_config
 from kdgat.base.configuration import read_yaml
 from kdgat.base.files import read_utf8
+from kdgat.canbus.folders import NO_SCENARIO, FolderContent, survey_folder
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
-from kdgat.canbus.names import (
-    RECORDING_SUFFIXES,
-    is_recording,
-    is_utf8,
-    recording_stem,
-    recording_suffix,
-    require_dataset_name,
-)
+from kdgat.canbus.names import RECORDING_SUFFIXES, recording_stem, require_dataset_name
 from kdgat.canbus.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
 
 Role = Literal["train", "test"]
@@ -103,6 +97,7 @@ class RecordingFile:
     num_bad_rows: int = 0
     num_backward: int = 0
     labelled: bool = True
+    labels_from: str = ""  # what tells the labels, where the file does not hold them itself
     blocks: Blocks | None = field(default=None, compare=False, repr=False)  # of `near_copies`
 
     def read(self, limits: ReadLimits | None = None) -> Messages:
@@ -306,6 +301,7 @@ def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | 
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         labelled=messages.labelled,
+        labels_from=messages.labels_from,
         blocks=kept_blocks(messages),
     )
 
@@ -344,48 +340,49 @@ def matches_hold_out(name: str, vehicle: str | None, hold_out: Sequence[str]) ->
 def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[RecordingPlace]:
     """List the recordings in a dataset's folder, in both layouts, without reading them.
 
-    `leave_out` names files, relative to the folder, that are no part of it. Raise DatasetError when there is none, or
-    when one has no scenario.
+    Names that say nothing are decided by the beginning of the file. `leave_out` names files, relative to the folder,
+    that are no part of it. Raise DatasetError when there is none, or when one has no scenario.
     """
-    places = [place for place in walk_recordings(folder) if place[2].relative_to(folder).as_posix() not in leave_out]
-    for scenario, _, path in places:
-        if not scenario:
-            raise DatasetError(
-                f"{path}: no scenario in its name; rename it to <scenario>__{path.name} "
-                f"or move it into a folder {folder}/<scenario>/"
-            )
-    found = sorted(places)
+    places = list_places(survey_folder(folder), folder, leave_out)
+    for place in places:
+        if not place.scenario:
+            raise DatasetError(f"{place.path}: {no_scenario(place.path, folder)}")
+    return places
+
+
+def list_places(content: FolderContent, folder: Path, leave_out: Sequence[str] = ()) -> list[RecordingPlace]:
+    """List the recordings of a folder's content as `discover_recordings`, those without a scenario, too."""
+    found = sorted(one for one in content.recordings if one[2].relative_to(folder).as_posix() not in leave_out)
     if not found:
+        notes = "; ".join(content.notes())
         raise DatasetError(
             f"{folder}: no recording; expected <scenario>__<recording>.parquet or <scenario>/<recording>.csv "
-            f"({', '.join(RECORDING_SUFFIXES)})"
+            f"({', '.join(RECORDING_SUFFIXES)})" + (f"; {notes}" if notes else "")
         )
     names = Counter((scenario, name) for scenario, name, _ in found)
-    # One name in two formats: the suffix distinguishes them in reports.
+    # One name in two formats: what follows the name distinguishes them in reports.
     return [
-        RecordingPlace(path, scenario, name if names[scenario, name] == 1 else f"{name}{path.suffix}")
+        RecordingPlace(
+            path, scenario, name if names[scenario, name] == 1 else name + path.name.removeprefix(recording_stem(path))
+        )
         for scenario, name, path in found
     ]
 
 
-def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield scenario, name and path of what looks like a recording; the scenario is empty where its name has none.
+def no_scenario(path: Path, folder: Path) -> str:
+    """Say what to do about a file without a scenario."""
+    return (
+        f"{NO_SCENARIO}; rename it to <scenario>{SCENARIO_SEPARATOR}{path.name} or move it into a folder "
+        f"{folder}/<scenario>/"
+    )
 
-    Pipes and devices do not, whatever they are called, nor does a file whose name is no UTF-8.
+
+def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield scenario, name and path of what is a recording; the scenario is empty where its name has none.
+
+    Pipes and devices are none, whatever they are called, nor is a file whose name is no UTF-8.
     """
-    for path in folder.iterdir():
-        if path.name.startswith(".") or not is_utf8(path):
-            continue
-        if path.is_dir():
-            for inner in path.rglob("*"):
-                if inner.is_file() and is_recording(inner) and not inner.name.startswith(".") and is_utf8(inner):
-                    yield path.name, inner.relative_to(path).with_name(recording_stem(inner)).as_posix(), inner
-        elif is_recording(path) and (path.is_file() or not path.exists()):  # of a link to nothing, reading says so
-            scenario, separator, name = recording_stem(path).partition(SCENARIO_SEPARATOR)
-            if separator and scenario and name:
-                yield scenario, name, path
-            elif recording_suffix(path) != ".txt":  # a text file beside the recordings is most likely a readme
-                yield "", recording_stem(path), path
+    yield from survey_folder(folder).recordings
 
 
 def _without_copies(files: Sequence[RecordingFile]) -> tuple[list[RecordingFile], list[DroppedRecording]]:

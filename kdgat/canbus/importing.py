@@ -13,14 +13,15 @@ from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
 from kdgat.canbus.catalog import DatasetError, RecordingPlace
 from kdgat.canbus.inspection import Inspector, RecordingInspection
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN
 from kdgat.canbus.logs import write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import is_path_part, recording_name
-from kdgat.canbus.stream import stream_recording
+from kdgat.canbus.stream import stream_labelled
 
 NO_LABELS = (
-    "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
-    "`kdgat data import --attack-free`"
+    f"{LEARNED_AS_BENIGN}; if it holds none, bring it in by "
+    "`kdgat data import --attack-free`, else by `--attacks FILE`, a table begin,end,id of its attacks"
 )
 
 
@@ -31,6 +32,7 @@ def import_recording(
     *,
     name: str | None = None,
     attack_free: bool = False,
+    attacks: Path | None = None,
     require_labels: bool = False,
     replace: bool = False,
     put_aside: Path | None = None,
@@ -40,10 +42,11 @@ def import_recording(
 ) -> tuple[Path, RecordingInspection]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and what is in it.
 
-    `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
-    of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
-    take of a source that names several, `options` what it does not say itself. Raise RecordingError for a source that
-    cannot be read or holds attacks then, DatasetError for a name that is not possible in the layout or is taken.
+    `attack_free` labels every message benign; `attacks` is a file with the times of attacks in a source without
+    labels; `require_labels` refuses one that has none. With `replace` a file of that name gives way; the folder
+    `put_aside` keeps it, unless the new one is the same. `channel` is the one to take of a source that names several,
+    `options` what it does not say itself. Raise RecordingError for a source that cannot be read or holds attacks then,
+    DatasetError for a name that is not possible in the layout or is taken.
     """
     name = name or recording_name(source)[1]
     for key, text in (("scenario", scenario), ("name", name)):
@@ -56,7 +59,9 @@ def import_recording(
     if target.exists() and not replace:
         raise DatasetError(f"{target}: exists already; give another --name, or --replace")
     kept: Path | None = None
-    with stream_recording(source, scenario=scenario, limits=limits, channel=channel, options=options) as stream:
+    with stream_labelled(
+        source, scenario=scenario, limits=limits, channel=channel, options=options, attacks=attacks
+    ) as stream:
         inspector = Inspector(RecordingPlace(source, scenario, name), options)
 
         def chunks() -> Iterator[Messages]:

@@ -11,13 +11,14 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
+from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, list_places, no_scenario
 from kdgat.canbus.findings import Findings
+from kdgat.canbus.folders import FolderContent, survey_folder
 from kdgat.canbus.logs import stated_by
 from kdgat.canbus.look import Look
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.stream import StreamStatus, stream_recording
+from kdgat.canbus.stream import StreamStatus, stream_labelled
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
 """Attacks whose recordings often carry no positive label, because nothing was injected or marked."""
@@ -71,11 +72,19 @@ def inspect_dataset(
     data_root: Path | str,
     limits: ReadLimits | None = None,
     on_recording: Callable[[RecordingInspection], None] | None = None,
+    content: FolderContent | None = None,
 ) -> list[RecordingInspection]:
-    """Inspect every recording of a dataset and mark copies. An unusable one is marked, not raised."""
+    """Inspect every recording of a dataset and mark copies. An unusable one is marked, not raised.
+
+    `content` is what its folder is known to hold.
+    """
     inspections = []
-    for place in discover_recordings(entry.folder_in(data_root)):
+    folder = entry.folder_in(data_root)
+    for place in list_places(content or survey_folder(folder), folder):
         inspection = _inspect(place, limits or ReadLimits())
+        if not place.scenario:
+            inspection.usable = False
+            inspection.notes.append(no_scenario(place.path, folder))
         inspection.role = entry.role_of(place.scenario)
         inspection.vehicle = entry.vehicle_of(place.name)
         inspections.append(inspection)
@@ -93,14 +102,15 @@ def _inspect(
     content = ContentHash()
     try:
         inspector = Inspector(place, options)
-        with stream_recording(
+        with stream_labelled(
             place.path, scenario=place.scenario, limits=all_rows, channel=channel, options=options
         ) as stream:
             for chunk in inspector.watched(stream):
                 content.add(chunk)
         inspection = inspector.finish(stream.status)
-    except RecordingError as error:
-        return RecordingInspection(place.path, place.scenario, place.name, usable=False, notes=[error.problem])
+    except (RecordingError, OSError) as error:  # OSError: one that may not be read
+        problem = error.problem if isinstance(error, RecordingError) else str(error)
+        return RecordingInspection(place.path, place.scenario, place.name, usable=False, notes=[problem])
     inspection.content_hash = content.hexdigest()
     bad_share = inspection.num_bad_rows / (inspection.num_bad_rows + inspection.num_messages)
     if bad_share > limits.max_bad_fraction:
@@ -117,6 +127,7 @@ class Inspector:
         self._options = options
         self.inspection = RecordingInspection(place.path, place.scenario, place.name)
         self._look = Look(stated_by(place.path))
+        self._labels_from = ""
         self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
 
     def watched(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
@@ -126,6 +137,7 @@ class Inspector:
             inspection.num_messages += len(chunk)
             inspection.num_attacks += chunk.num_attacks
             inspection.labelled = chunk.labelled
+            self._labels_from = chunk.labels_from
             inspection.num_backward += chunk.num_backward + int(chunk.timestamp[0] < self._last)
             self._earliest = min(self._earliest, float(chunk.timestamp.min()))
             self._latest = max(self._latest, float(chunk.timestamp.max()))
@@ -146,7 +158,9 @@ class Inspector:
         inspection.notes += [f"not read: {what}" for what in list_passed_over(status.passed_over)]
         if not inspection.labelled:
             inspection.notes.append("no labels")
-        elif not inspection.num_attacks and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS):
+        elif self._labels_from:
+            inspection.notes.append(f"labels: {self._labels_from}")
+        if inspection.labelled and not inspection.num_attacks and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS):
             inspection.notes.append("named after an attack, but every label is 0")
         return inspection
 

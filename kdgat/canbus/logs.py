@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -11,26 +12,29 @@ import numpy as np
 from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.conversion import Conversion
-from kdgat.canbus.messages import Messages, ReadLimits, ReadOptions, RecordingError
+from kdgat.canbus.labelling import label_by_surroundings, labels_beside
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording, require_table
+from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
+from kdgat.canbus.readers.detect import FileFormat, find_format, no_message, require_table
+from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
 from kdgat.canbus.readers.rows import (
     Rows,
     join_rows,
     judge_timestamps,
-    refuse_damage,
     select_channel,
     take_good_rows,
 )
 
 if TYPE_CHECKING:
     from kdgat.canbus.readers.parquet import DataframeBackend
-    from kdgat.canbus.readers.text import LineParser
+    from kdgat.canbus.readers.text import Layout, LineParser
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs returns at once."""
-_GZIP_BLOCK_BYTES = 1 << 20
+_UNPACKED_BLOCK_BYTES = 1 << 20
 _BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
 LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
 _MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
@@ -49,8 +53,10 @@ def read_recording(
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
 
+    A log without labels gets those that are beside it (`<name>.attacks.csv`, ROAD's `capture_metadata.json`).
+
     Args:
-        path: a file; the format is found from its content.
+        path: a file; the format is found from its content. A pipe, as standard input (`-`), is read to its end.
         scenario: replaces the one in the path.
         limits: how many bad rows are dropped and counted; more refuse the file.
         channel: the interface or the number of the channel to take, where the file names several.
@@ -69,42 +75,76 @@ def read_recording(
     >>> len(messages), hex(messages.identifier[0]), messages.payload[0, : messages.length[0]].tolist()
     (1, '0x123', [1, 2])
     """
-    path = Path(path)
-    if not path.is_file():
-        raise RecordingError(path, "is no file; name one recording")
-    refuse_holes(path)
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped:
+        if not path.is_file():
+            raise RecordingError(path, "is no file; name one recording")
+        refuse_holes(path)
     path_scenario, name = recording_name(path)
     limits, options = limits or ReadLimits(), options or ReadOptions()
     rows = _read_rows(path, backend, options)
     conversion = Conversion(path, options)
     conversion.convert_stamps(rows)
     select_channel(rows, path, None if channel is None else str(channel))
+    refuse_unknown_words(path, rows.unknown_labels)
     judge_timestamps(rows)
     messages = take_good_rows(rows, name, path_scenario if scenario is None else scenario, limits.max_listed_bad_rows)
     refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
     messages = conversion.drop_echoes(messages)
-    if find_format(path) is FileFormat.PARQUET:
+    if not piped and find_format(path) is FileFormat.PARQUET:
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
+    if not messages.labelled:
+        label_by_surroundings(messages, path)
     return messages
 
 
+def refuse_damage(
+    path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], passed_over: Counter[str], limits: ReadLimits
+) -> None:
+    """Raise RecordingError when no row is good or too many are bad."""
+    num_rows = num_good + num_bad
+    if num_rows == 0:
+        if others := ", ".join(list_passed_over(passed_over)):
+            raise RecordingError(
+                path,
+                f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN "
+                "frames",
+            )
+        raise no_message(path)
+    if num_good == 0:
+        raise RecordingError(
+            path,
+            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
+            "check that its format is one that `kdgat data import --help` lists",
+        )
+    if num_bad > limits.max_bad_fraction * num_rows:
+        examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
+        raise RecordingError(
+            path,
+            f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
+            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
+        )
+
+
 def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOptions) -> Rows:
-    if find_format(path) is not FileFormat.TEXT:
+    piped = is_pipe(path)
+    if not piped and find_format(path) is not FileFormat.TEXT:
         return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, options, backend)))
     from kdgat.canbus.readers.text import read_text
 
-    if not is_compressed(path):
+    if not piped and packing_of(path) is None:
         return read_text(path, options=options)
-    content, damaged = _decompress(path)
+    content, damaged = read_pipe(path) if piped else _unpack(path)
     return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged, options=options)
 
 
 def read_portions(
     path: Path, size: int, options: ReadOptions, backend: DataframeBackend | None = None
 ) -> Iterator[Rows]:
-    """Yield the rows of a recording in order: of text, BLF and PCAP about `size` at once, of Parquet and MF4 all."""
+    """Yield the rows of a recording in order: Parquet and MF4 all at once, of others about `size`."""
     # Readers are imported where they are needed: polars, or numba's kernels, alone take as long as reading small files.
     file_format = find_format(path)
     if file_format is not FileFormat.TEXT:
@@ -126,6 +166,10 @@ def read_portions(
             from kdgat.canbus.readers.mf4 import read_mf4
 
             yield read_mf4(path)
+        case FileFormat.SQLITE:
+            from kdgat.canbus.readers.tools.sqlite import read_sqlite
+
+            yield from read_sqlite(path, size)
         case FileFormat.TEXT:
             yield from _text_portions(path, size, options)
 
@@ -152,7 +196,7 @@ def _text_portions(path: Path, size: int, options: ReadOptions) -> Iterator[Rows
                 is_whole = len(pending) <= SNIFFED_BYTES
                 layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=is_whole, options=options)
                 parser = LineParser(layout)
-            end = end_of_lines(pending) if block else len(pending)
+            end = end_of_lines(pending, parser.layout.newline) if block else len(pending)
             if end > start:
                 yield parser.parse(np.frombuffer(pending, np.uint8, end), start)
                 pending = pending[end:]
@@ -162,23 +206,49 @@ def _text_portions(path: Path, size: int, options: ReadOptions) -> Iterator[Rows
         yield parser.damage()
 
 
-def end_of_lines(content: bytes | bytearray) -> int:
+def end_of_lines(content: bytes | bytearray, newline: str = "\n") -> int:
     """Return where the last whole line ends; what has no end for too long is taken for a line."""
-    end = content.rfind(b"\n") + 1
+    end = content.rfind(newline.encode()) + 1
     return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
-def _decompress(path: Path) -> tuple[bytearray, bool]:
+def _unpack(path: Path) -> tuple[bytearray, bool]:
     """Return what a compressed log holds, and whether it is cut off: then the whole lines that can be read."""
     content = bytearray()
     with open_recording(path) as stream:
         try:
-            while block := stream.read1(_GZIP_BLOCK_BYTES):
+            while block := stream.read1(_UNPACKED_BLOCK_BYTES):
                 content += block
         except (EOFError, OSError):
             del content[content.rfind(b"\n") + 1 :]
             return content, True
     return content, False
+
+
+def has_labels(path: Path, scenario: str) -> bool:
+    """Return whether a recording has labels, or something beside it or its name tells them; its head is read alone.
+
+    Raises:
+        RecordingError: as `check_head`.
+    """
+    match find_format(path):
+        case FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import has_label_column
+
+            held = has_label_column(path)
+        case FileFormat.TEXT:
+            held = _find_layout(path).labelled
+        case _:
+            held = False
+    return held or labels_beside(path, scenario) is not None
+
+
+def _find_layout(path: Path) -> Layout:
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
+
+    with open_recording(path) as stream:
+        head = read_head(stream, SNIFFED_BYTES)
+    return find_start(path, head, is_whole=packing_of(path) is None and len(head) == path.stat().st_size)[0]
 
 
 def check_head(path: Path) -> int | None:
@@ -196,18 +266,11 @@ def check_head(path: Path) -> int | None:
 
             return check_columns(path)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
-
-            try:
-                with open_recording(path) as stream:
-                    head = stream.read(SNIFFED_BYTES)
-            except EOFError as error:
-                raise RecordingError(path, f"is damaged in its first lines ({error}); copy it again") from error
-            is_packed = is_compressed(path)
-            find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
-            if is_packed or path.stat().st_size > COUNTED_BYTES:
+            _find_layout(path)
+            if packing_of(path) is not None or path.stat().st_size > COUNTED_BYTES:
                 return None
-            return path.read_bytes().count(b"\n") + 1
+            content = path.read_bytes()
+            return max(content.count(b"\n"), content.count(b"\r")) + 1
         case _:
             return None
 
@@ -221,15 +284,15 @@ class Stated(NamedTuple):
 
 def stated_by(path: Path) -> Stated:
     """Return what the format of a recording states; RecordingError where it has none that is known."""
+    if is_pipe(path):  # nothing can be looked at beforehand
+        return Stated(unit=False, base=True)
     match find_format(path):
         case FileFormat.PARQUET:
             return Stated(unit=False, base=True)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import SNIFFED_BYTES, TextFormat, find_start
+            from kdgat.canbus.readers.text import TextFormat
 
-            with open_recording(path) as stream:
-                head = stream.read(SNIFFED_BYTES)
-            layout, _ = find_start(path, head, is_whole=len(head) < SNIFFED_BYTES)
+            layout = _find_layout(path)
             return Stated(unit=layout.unit is not None, base=layout.text_format is not TextFormat.SEPARATED)
         case _:
             return Stated(unit=True, base=True)

@@ -142,7 +142,7 @@ class _Clock:
         self._latest = -np.inf
 
     def add(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32], numbered: Any) -> None:
-        time, breaks = self._bus_clock.read(timestamp)
+        time, _, breaks = self._bus_clock.read(timestamp)
         time = np.maximum(np.maximum.accumulate(time), self._latest)
         self._latest = float(time[-1])
         nothing = np.zeros(len(time), bool)

@@ -23,6 +23,8 @@ CAN_FD_FRAME, ERROR_FRAME, OTHER_CHANNEL = "CAN FD frame", "error frame", "messa
 ECHO = "echo of a message"
 DIFFERENCES = "differences"
 EMPTY_LINE = "line without a message"
+UNTOLD = "unknown"
+"""Kind of a campaign of which nobody told what was injected."""
 SCENARIO_SEPARATOR = "__"
 """Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
 
@@ -149,6 +151,7 @@ class Messages:
     num_bad_rows: int = 0  # all of them
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
     passed_over: Counter[str] = field(default_factory=Counter)  # by kind: no messages, and no damage
+    labels_from: str = ""  # what told the labels, where the file does not hold them itself
 
     def __post_init__(self) -> None:
         num_messages = len(self.timestamp)

@@ -6,28 +6,48 @@ from pathlib import Path
 
 from kdgat.canbus.messages import SCENARIO_SEPARATOR
 
-COMPRESSIBLE_SUFFIXES = (".csv", ".txt", ".log", ".asc", ".trc", ".blf", ".pcap", ".pcapng")
-"""Suffixes that `.gz` may follow."""
-RECORDING_SUFFIXES = (".parquet", *COMPRESSIBLE_SUFFIXES, ".mf4")
-"""Suffixes of files that are looked at as recordings in a folder."""
-COMPRESSED_SUFFIX = ".gz"
+PACKABLE_SUFFIXES = (".csv", ".txt", ".log", ".asc", ".trc", ".blf", ".pcap", ".pcapng")
+"""Suffixes that one of a packing may follow."""
+RECORDING_SUFFIXES = (".parquet", *PACKABLE_SUFFIXES, ".mf4")
+"""Suffixes of files that a folder is known to hold as recordings; files of other names are looked into."""
+PACKED_SUFFIXES = (".gz", ".xz", ".lzma", ".bz2", ".zip")
+ATTACKS_SUFFIX = ".attacks.csv"
+"""Behind the name of a log in that of a table which tells when it was attacked."""
+METADATA_NAME = "capture_metadata.json"
+"""What ROAD tells of the logs beside it."""
+STANDARD_INPUT = Path("-")
+_STREAMS = {STANDARD_INPUT: "stdin", Path("/dev/stdin"): "stdin"}  # what is read from them has no name of its own
 
 
 def is_recording(path: Path) -> bool:
     """Return whether a file is named like a recording."""
     suffix = recording_suffix(path)
-    return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else COMPRESSIBLE_SUFFIXES)
+    if tells_labels(path):
+        return False
+    return suffix in (RECORDING_SUFFIXES if path.suffix.lower() == suffix else PACKABLE_SUFFIXES)
+
+
+def tells_labels(path: Path) -> bool:
+    """Return whether a file is named like one that tells the labels of the logs beside it."""
+    return path.name == METADATA_NAME or path.name.lower().endswith(ATTACKS_SUFFIX)
 
 
 def recording_suffix(path: Path) -> str:
     """Return the suffix that names the format, in small letters: `.log` of `drive.LOG.gz`."""
     suffix = path.suffix.lower()
-    return Path(path.stem).suffix.lower() if suffix == COMPRESSED_SUFFIX else suffix
+    return Path(path.stem).suffix.lower() if suffix in PACKED_SUFFIXES else suffix
 
 
 def recording_stem(path: Path) -> str:
-    """Return the name of a file without what names the format: `drive` of `drive.log.gz`."""
-    return Path(path.stem).stem if path.suffix.lower() == COMPRESSED_SUFFIX else path.stem
+    """Return the name of a file without what names the format.
+
+    >>> [recording_stem(Path(name)) for name in ("drive.log.gz", "drive.dat", "can.log.2.gz", "can.log_2022-08-27")]
+    ['drive', 'drive', 'can.log.2', 'can.log_2022-08-27']
+    """
+    name = Path(path.stem) if path.suffix.lower() in PACKED_SUFFIXES else path
+    # What has other signs than letters tells recordings apart: a number, a date.
+    is_format = name.suffix.lower() in RECORDING_SUFFIXES or name.suffix[1:].isalpha()
+    return _STREAMS.get(path) or (name.stem if is_format else name.name)
 
 
 def recording_name(path: Path) -> tuple[str, str]:

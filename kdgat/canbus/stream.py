@@ -17,10 +17,13 @@ import numpy as np
 
 from kdgat.base import UserError
 from kdgat.canbus.conversion import Conversion
-from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
+from kdgat.canbus.labelling import label_by_surroundings, label_by_times, labels_beside
+from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions, read_recording, refuse_damage
 from kdgat.canbus.messages import AttackCampaign, BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
+from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
+from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.rows import (
     Rows,
@@ -28,7 +31,6 @@ from kdgat.canbus.readers.rows import (
     count_channels,
     judge_timestamps,
     mark_other_channels,
-    refuse_damage,
     several_channels,
     take_good_rows,
     unknown_channel,
@@ -94,9 +96,11 @@ def stream_recording(
     scenario: str | None = None,
     limits: ReadLimits | None = None,
     options: ReadOptions | None = None,
+    stop: threading.Event | None = None,
 ) -> MessageStream:
     """Read a finished recording in chunks of at most `size` messages: those of `read_recording`, in the same order.
 
+    A pipe, as standard input (`-`), gives its messages as they come, until it or `stop` ends it.
     Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
     is refused here, too, but only where it shows: several channels at the first portion with a message of the second,
     and bad rows at the end.
@@ -112,29 +116,70 @@ def stream_recording(
     ...         print([len(messages) for messages in stream], stream.status.num_messages)
     [100, 100, 50] 250
     """
-    path = Path(path)
-    if not path.is_file():
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped and not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
-    refuse_holes(path)
+    if not piped:
+        refuse_holes(path)
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, limits or ReadLimits(), options)
+    stop = stop or threading.Event()
+    pipe = _PipeFollower(path, cutter.status, options, stop, True, None, 0.0)
 
     def chunks() -> Generator[Messages, None, None]:
-        if find_format(path) is FileFormat.PARQUET:
+        if not piped and find_format(path) is FileFormat.PARQUET:
             from kdgat.canbus.readers.parquet import read_campaigns
 
             cutter.campaigns = read_campaigns(path)
-        portions = read_portions(path, size, options)
+        portions = pipe.portions() if piped else read_portions(path, size, options)
         for rows in portions:
             if cutter.meets_another_channel(rows):
                 for others in portions:  # so that the error tells how many messages each channel has
                     cutter.meets_another_channel(others)
                 raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)
-        cutter.finish()
+        if not (piped and stop.is_set()):
+            cutter.finish()
 
     generator = chunks()
     return MessageStream(generator, cutter.status, generator.close)
+
+
+def stream_labelled(
+    path: Path | str,
+    *,
+    channel: str | int | None = None,
+    scenario: str | None = None,
+    limits: ReadLimits | None = None,
+    options: ReadOptions | None = None,
+    attacks: Path | None = None,
+) -> MessageStream:
+    """Read a finished recording in chunks that have the labels of `read_recording`, or those of a file `attacks`.
+
+    Times of attacks are looked up in the whole recording: where a file tells them, it comes as one chunk.
+
+    Raises:
+        RecordingError: as `stream_recording`, and for `attacks` of a recording that has labels of its own.
+    """
+    path = as_file(Path(path))
+    told_scenario = recording_name(path)[0] if scenario is None else scenario
+    if attacks is None and not isinstance(labels_beside(path, told_scenario), Path):
+        stream = stream_recording(path, channel=channel, scenario=scenario, limits=limits, options=options)
+        return MessageStream((_labelled(chunk, path) for chunk in stream), stream.status, stream.close)
+    messages = read_recording(path, channel=channel, scenario=scenario, limits=limits, options=options)
+    if attacks is not None:
+        if messages.labelled and not messages.labels_from:
+            raise RecordingError(path, f"has labels of its own; leave --attacks {attacks} out")
+        label_by_times(messages, path, attacks)
+    status = StreamStatus(len(messages), messages.num_bad_rows, messages.passed_over, bad_rows=messages.bad_rows)
+    return MessageStream(iter([messages]), status, lambda: None)
+
+
+def _labelled(messages: Messages, path: Path) -> Messages:
+    if not messages.labelled:
+        label_by_surroundings(messages, path)
+    return messages
 
 
 def follow_file(
@@ -149,7 +194,7 @@ def follow_file(
     idle_s: float | None = None,
     poll_s: float = 0.02,
 ) -> MessageStream:
-    """Read a log of lines from its beginning and continue while it grows, as `tail -F` does.
+    """Read a log of lines from its beginning and continue while it grows, as `tail -F` does, or a pipe to its end.
 
     Half a line waits for its rest. A log that is truncated, or replaced by another of its name, is begun anew and
     counted in `num_reconnects`. The stream ends when `stop` is set (half a line is left then), with `stop_at_end` at
@@ -166,16 +211,19 @@ def follow_file(
     ...         print([messages.identifier.tolist() for messages in stream])
     [[291, 2047]]
     """
-    path = Path(path)
-    if not path.is_file():
+    path = as_file(Path(path))
+    piped = is_pipe(path)
+    if not piped and not path.is_file():
         raise RecordingError(path, "is no file; name the log to follow")
-    if path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
+    if not piped and path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
         raise RecordingError(
             path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
         )
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, ReadLimits(), options)
-    follower = _Follower(path, cutter.status, options, stop or threading.Event(), stop_at_end, idle_s, poll_s)
+    follower = (_PipeFollower if piped else _Follower)(
+        path, cutter.status, options, stop or threading.Event(), stop_at_end, idle_s, poll_s
+    )
 
     def chunks() -> Iterator[Messages]:
         for rows in follower.portions():
@@ -207,6 +255,7 @@ class _Cutter:
         path_scenario, self._name = recording_name(path)
         self._scenario = path_scenario if scenario is None else scenario
         self._limits = limits
+        self._unknown_labels = Counter[str]()
         self._conversion = Conversion(path, options)
         self.campaigns: tuple[AttackCampaign, ...] = ()
 
@@ -224,6 +273,7 @@ class _Cutter:
         if self._channel is not None:
             mark_other_channels(rows, self._path, self._channel)
         judge_timestamps(rows)
+        self._unknown_labels += rows.unknown_labels
         messages = take_good_rows(
             rows, self._name, self._scenario, self._limits.max_listed_bad_rows - len(status.bad_rows)
         )
@@ -242,6 +292,7 @@ class _Cutter:
         status = self.status
         if self._channel is not None and self._channel not in status.channel_counts:
             raise unknown_channel(self._path, self._channel, status.channel_counts)
+        refuse_unknown_words(self._path, self._unknown_labels)
         refuse_damage(
             self._path, status.num_messages, status.num_bad_rows, status.bad_rows, status.passed_over, self._limits
         )
@@ -375,3 +426,27 @@ class _Follower:
             self._parser, _ = found
         content, self._pending = bytes(self._pending), bytearray()
         yield self._parser.parse(np.frombuffer(content, np.uint8))
+
+
+class _PipeFollower(_Follower):
+    """Read the lines that come through a pipe, until it ends."""
+
+    def portions(self) -> Iterator[Rows]:
+        """Yield the lines that came, as soon as they are whole."""
+
+        def is_over() -> bool:
+            return self._stop.is_set() or self._closed.is_set()
+
+        try:
+            for block in text_blocks(self._path, is_over):
+                self._pending += block or b""
+                yield from self._whole_lines()
+        except (OSError, EOFError) as error:
+            if not is_over():
+                del self._pending[self._pending.rfind(b"\n") + 1 :]
+                yield from self._whole_lines(settled=True)
+                if self._parser is None:
+                    raise RecordingError(self._path, f"brings what is damaged in its first lines ({error})") from error
+                yield self._parser.damage()
+                return
+        yield from self._whole_lines(settled=True) if is_over() else self._all_lines()

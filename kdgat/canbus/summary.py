@@ -10,6 +10,7 @@ from kdgat.canbus.near_copies import kept_blocks, sketch
 from kdgat.graphs import GraphColumns
 
 DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
+LABELS_ROLE = "labels"  # of a file beside a recording that tells its labels
 Count = Annotated[int, Field(ge=0)]
 
 

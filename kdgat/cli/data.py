@@ -117,34 +117,42 @@ def inspect_recordings(
 
     Of trees (SWC, river lines, masks): nodes, branches, leaves, lengths, asymmetry, labels and what was repaired.
     """
-    from kdgat.canbus.catalog import DatasetError, discover_recordings, find_entry
+    from kdgat.canbus.catalog import DatasetError, find_entry, list_places
+    from kdgat.canbus.folders import survey_folder
     from kdgat.canbus.inspection import inspect_dataset, inspect_file
+    from kdgat.canbus.pipes import is_pipe
 
     if (path is None) == (dataset is None):
         raise typer.BadParameter("give either PATH or --dataset NAME")
-    if path is not None and not path.exists():
+    is_piped = path is not None and is_pipe(path)
+    if path is not None and not is_piped and not path.exists():
         raise DatasetError(f"{path}: no such file or folder; give a recording, a file of trees, or a folder of either")
-    if path is not None and (labels is not None or picture is not None or _holds_trees(path)):
+    if path is not None and not is_piped and (labels is not None or picture is not None or _holds_trees(path)):
         _inspect_trees(path, labels, picture, as_json, quiet)
         return
     if labels is not None or picture is not None:
         raise typer.BadParameter("--labels and --picture are for trees: give their PATH")
-    if reading != LabelledRecordingOptions() and (path is None or not path.is_file()):
+    if reading != LabelledRecordingOptions() and (path is None or not (is_piped or path.is_file())):
         raise typer.BadParameter("options of reading, as --channel and --time-unit, are for one recording: give PATH")
-    if path is not None and path.is_file():
+    notes: list[str] = []
+    if path is not None and (is_piped or path.is_file()):
         inspections = [inspect_file(path, reading.limits(), reading.channel, reading.read())]
     else:
         if path is not None:
             dataset, data_root = path.resolve().name, path.resolve().parent
         assert dataset is not None
         entry = find_entry(dataset, data_root, catalog)
-        num_recordings = len(discover_recordings(entry.folder_in(data_root)))
-        with _progress(f"reading {dataset}", num_recordings, quiet or as_json) as advance:
-            inspections = inspect_dataset(entry, data_root, on_recording=lambda inspection: advance())
+        folder = entry.folder_in(data_root)
+        content = survey_folder(folder)
+        notes = list(content.notes())
+        with _progress(f"reading {dataset}", len(list_places(content, folder)), quiet or as_json) as advance:
+            inspections = inspect_dataset(entry, data_root, on_recording=lambda inspection: advance(), content=content)
     if as_json:
         _print_json([inspection.to_json() for inspection in inspections])
     else:
         _print_inspections(inspections)
+    for note in notes:
+        print(note, file=sys.stderr if as_json else sys.stdout, flush=True)
     if not all(inspection.usable for inspection in inspections):
         raise typer.Exit(1)
 
@@ -152,7 +160,7 @@ def inspect_recordings(
 @app.command("import")
 @spread
 def import_recordings(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Recordings of any known format.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Recordings, folders, or - (a pipe).")],
     dataset: Annotated[str, typer.Option("--dataset", help="Dataset to add them to.")],
     scenario: Annotated[str, typer.Option("--scenario", help="Scenario; names that start with train_ train.")],
     data_root: DataRoot = Path("data"),
@@ -160,6 +168,12 @@ def import_recordings(
     attack_free: Annotated[
         bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
     ] = False,
+    attacks: Annotated[
+        Path | None,
+        typer.Option(
+            "--attacks", help="Times of attacks in a source without labels: a table begin,end,id, or ROAD's metadata."
+        ),
+    ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
     *,
     reading: LabelledRecordingOptions,
@@ -168,30 +182,50 @@ def import_recordings(
     """Convert recordings to Parquet in the layout of a dataset.
 
     Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
-    attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
-    pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
+    attack-free text; candump; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and pcapng of SocketCAN; logs
+    of GVRET, Cabana, python-can, BUSMASTER and more (docs/recordings.md); packed by gzip, xz, bzip2 or zip, too. BLF,
+    MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel. Of several recordings
+    those that cannot be used are named, and the others imported: exit status 1.
     """
     from kdgat.base import check_folder
-    from kdgat.canbus.catalog import check_dataset_name
+    from kdgat.canbus import RecordingError
+    from kdgat.canbus.catalog import DatasetError, check_dataset_name
     from kdgat.canbus.importing import import_recording
+    from kdgat.canbus.pipes import is_pipe
 
-    if name is not None and len(sources) > 1:
-        raise typer.BadParameter("--name needs a single SOURCE")
     check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
     limits, said = reading.limits(), reading.read()
-    for source in sources:
-        target, found = import_recording(
-            source,
-            data_root / dataset,
-            scenario,
-            name=name,
-            attack_free=attack_free,
-            replace=replace,
-            limits=limits,
-            channel=reading.channel,
-            options=said,
-        )
+    files = [file for source in sources for file in _sources(source)]
+    if name is None and any(is_pipe(file) for file, _ in files):
+        raise typer.BadParameter("a pipe does not name a recording: give --name")
+    if name is not None and len(files) > 1:
+        raise typer.BadParameter("--name needs a single SOURCE")
+    if attacks is not None and (attack_free or (len(files) > 1 and attacks.suffix.lower() != ".json")):
+        raise typer.BadParameter("--attacks is a table of one SOURCE, and not for --attack-free")
+    if attacks is not None and not attacks.is_file():
+        raise DatasetError(f"--attacks {attacks}: no such file; write a table begin,end,id of when it was attacked")
+    num_refused = 0
+    for source, own_name in files:
+        try:
+            target, found = import_recording(
+                source,
+                data_root / dataset,
+                scenario,
+                name=name or own_name,
+                attack_free=attack_free,
+                attacks=attacks,
+                replace=replace,
+                limits=limits,
+                channel=reading.channel,
+                options=said,
+            )
+        except (RecordingError, DatasetError) as error:
+            if len(files) == 1:
+                raise
+            num_refused += 1
+            print(f"refused: {error}", file=sys.stderr)
+            continue
         for row in found.bad_rows:
             print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)
         if found.num_bad_rows > len(found.bad_rows):
@@ -201,6 +235,27 @@ def import_recordings(
         if not quiet:
             labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
             _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
+    if num_refused:
+        raise RecordingError(dataset, f"{num_refused} of {len(files)} recordings were refused, see above; mend them")
+
+
+def _sources(source: Path) -> list[tuple[Path, str | None]]:
+    """List the recordings that are to be imported, with names where they come from a folder's folders.
+
+    What of a folder is no recording is named.
+    """
+    if not source.is_dir():
+        return [(source, None)]
+    from kdgat.canbus.catalog import list_places
+    from kdgat.canbus.folders import survey_folder
+
+    content = survey_folder(source, needs_scenario=False)
+    for note in content.notes():
+        print(note, file=sys.stderr)
+    return [
+        (place.path, None if place.path.parent == source else f"{place.scenario}-{place.name}".replace("/", "-"))
+        for place in list_places(content, source)
+    ]
 
 
 @app.command("synth")

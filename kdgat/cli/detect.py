@@ -34,7 +34,10 @@ app = typer.Typer()
 @app.command("detect")
 @spread
 def detect(
-    log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads; or -, a pipe."),
+    ] = None,
     model: Annotated[
         str | None,
         typer.Option(
@@ -83,7 +86,8 @@ def detect(
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or a log in which nothing can be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
-    write it, and give that status.
+    write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which ends
+    with the pipe, too.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
@@ -99,6 +103,7 @@ def detect(
     from kdgat.can.detection.watch import Timeline, Watch
     from kdgat.canbus.logs import stated_by
     from kdgat.canbus.look import SECONDS, Look
+    from kdgat.canbus.pipes import is_pipe
 
     if out is not None:
         check_file(out, "--out")
@@ -106,7 +111,7 @@ def detect(
         check_picture(picture)
         check_file(picture, "--picture")
     chosen = _detector(model, detector, seed, registry, calibration)
-    is_live = log is None
+    is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
     watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None, merge_s=merge_s)
     alarms, num_alarms = list[Alarm](), 0
@@ -124,7 +129,7 @@ def detect(
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
         for alarm in watch.run(chunks):
-            writer.write(alarm, watch.summary.first_s or 0.0)
+            writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
@@ -132,7 +137,7 @@ def detect(
         threshold = chosen.threshold if chosen.members else None
         draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
     is_broken_off = stop.is_set() and not is_live
-    problem = "" if is_live or is_broken_off or chosen.members else watch.summary.problem()
+    problem = "" if log is None or stop.is_set() or chosen.members else watch.summary.problem()
     if not quiet:
         notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
         for note in notes if problem else (*notes, f"{watch.summary.sentence()} (detector {chosen.name})"):
@@ -169,7 +174,9 @@ def _opened_stream(
     from kdgat.canbus import follow_file, stream_recording
 
     if log is not None:
-        return stream_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
+        return stream_recording(
+            log, channel=reading.channel, limits=reading.limits(), options=reading.read(), stop=stop
+        )
     if follow is not None:
         return follow_file(follow, channel=reading.channel, options=reading.read(), stop=stop)
     from kdgat.canbus import open_bus

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from kdgat.base import MIB
 from kdgat.can.models.attention_triton import is_usable
 from kdgat.stage.gpus import has_kernels
 from kdgat.training.device import check_accelerator
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from kdgat.gpu.check import Rows
 
 ASKED = "name,driver_version,memory.total,compute_mode,mig.mode.current,clocks.max.sm"
-MIB = 2**20
 
 
 def describe(device: str, rows: Rows) -> None:

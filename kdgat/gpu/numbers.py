@@ -9,7 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from kdgat.gpu.networks import NETWORKS
 from kdgat.gpu.step import Stepper, make_stepper
-from kdgat.training.device import matrix_products
+from kdgat.training.device import products_of
 from kdgat.training.random_state import repeatable, seed_everything
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 1e-4
 LIMIT_OF_LAP: Final = 1e-2
 PLAIN: Final = "32-true"
-# How products are computed, and the precision of the rest.
-WAYS: Final = {"32-true": "highest", "TF32": "high", "bf16-mixed": "highest", "16-mixed": "highest"}
+PRECISIONS: Final = (PLAIN, "tf32", "bf16-mixed", "16-mixed")  # of `training.precision`
 
 
 class DrawnOnHost(TorchFunctionMode):
@@ -49,15 +48,14 @@ def compare(device: str, rows: Rows) -> None:
         loss = _backward(expected)
         gradient = expected.gradient()
         row: dict[str, object] = {"network": name, "loss": loss}
-        for way, products in WAYS.items():
-            precision = way if way.endswith("mixed") else PLAIN
-            with matrix_products(products):
+        for precision in PRECISIONS:
+            with products_of(precision):
                 found = make_stepper(name, device, dropout=0.0, precision=precision)
                 try:
-                    row[f"loss, {way}"] = abs(_backward(found) - loss) / abs(loss)
-                    row[f"gradient, {way}"] = float((found.gradient() - gradient).norm() / gradient.norm())
+                    row[f"loss, {precision}"] = abs(_backward(found) - loss) / abs(loss)
+                    row[f"gradient, {precision}"] = float((found.gradient() - gradient).norm() / gradient.norm())
                 except RuntimeError as error:
-                    row[f"loss, {way}"] = _first_line(error)
+                    row[f"loss, {precision}"] = _first_line(error)
         row["deterministic"] = _refused(name, device) or "no operator is refused"
         rows.add(**row)
         limit = LIMIT_OF_LAP if name.startswith("LAP") else LIMIT

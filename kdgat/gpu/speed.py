@@ -11,9 +11,10 @@ import torch
 from torch._C._autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
+from kdgat.base import MIB
 from kdgat.gpu.networks import NETWORKS
 from kdgat.gpu.step import Stepper, make_stepper
-from kdgat.training.device import matrix_products
+from kdgat.training.device import products_of
 
 if TYPE_CHECKING:
     from kdgat.gpu.check import Rows
@@ -31,12 +32,11 @@ def measure(device: str, rows: Rows) -> None:
         for size in network.batches:
             cpu_ms = _step_ms(make_stepper(name, "cpu", size)) if size <= LARGEST_ON_CPU else None
             rows.add(network=name, batch=size, precision="32-true", **measure_step(name, device, size), cpu_ms=cpu_ms)
-    for way in ("TF32", "bf16-mixed"):
+    for precision in ("tf32", "bf16-mixed"):
         for name in ("GAT large", "VGAE large"):
             size = NETWORKS[name].batches[-1]
-            with matrix_products("high" if way == "TF32" else "highest"):
-                precision = "32-true" if way == "TF32" else way
-                rows.add(network=name, batch=size, precision=way, **measure_step(name, device, size, precision))
+            with products_of(precision):
+                rows.add(network=name, batch=size, precision=precision, **measure_step(name, device, size, precision))
 
 
 def measure_step(name: str, device: str, size: int, precision: str = "32-true") -> dict[str, Any]:
@@ -52,7 +52,7 @@ def measure_step(name: str, device: str, size: int, precision: str = "32-true") 
     found["model_ms"] = _median_ms(lambda _: stepper.learn(batch), stepper)
     if device == "cuda":
         found |= _kernels(stepper, step_ms)
-        found["memory_mib"] = torch.cuda.max_memory_allocated() // 2**20
+        found["memory_mib"] = torch.cuda.max_memory_allocated() // MIB
         torch.cuda.reset_peak_memory_stats()
     return found
 

@@ -38,12 +38,12 @@ class Capacity(NamedTuple):
         edge_counts = (columns.edge_ptr[1:] - columns.edge_ptr[:-1]).numpy()
         sizes = [(len(one), node_counts[one].sum(), edge_counts[one].sum()) for one in batches]
         graphs, nodes, edges = (int(max(column)) for column in zip(*sizes, strict=True))
-        return Capacity(graphs, _rounded(nodes + 1), _rounded(edges))
+        return Capacity(_rounded(graphs, 1), _rounded(nodes + 1, GRANULE), _rounded(edges, GRANULE))
 
 
-def _rounded(number: int) -> int:
-    """Round up by a sixteenth at most, so that few sizes are different from epoch to epoch."""
-    granule = max(GRANULE, 1 << (number // 16).bit_length() >> 1)
+def _rounded(number: int, least: int) -> int:
+    """Round up by a sixteenth, or to a multiple of `least`, so that few sizes are different from epoch to epoch."""
+    granule = max(least, 1 << (number // 16).bit_length() >> 1)
     return -(-number // granule) * granule
 
 

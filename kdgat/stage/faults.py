@@ -39,7 +39,7 @@ _GPU: Final = re.compile(
 )
 # On another GPU of the kind the code would do the same.
 _GPU_MISTAKES: Final = re.compile(
-    r"assert|invalid (argument|value|configuration|device function|resource handle)|no kernel image|"
+    r"assert|captur|invalid (argument|value|configuration|device function|resource handle)|no kernel image|"
     r"INVALID_VALUE|BAD_PARAM|NOT_SUPPORTED|ARCH_MISMATCH"
 )
 # The dynamic linker, for what another node may have: a driver's library, a newer C library, a file that can be read.

@@ -33,10 +33,14 @@ WARM_UP_STEPS: Final = 3  # before a recording: libraries allocate and choose th
 LOSS: Final = "train_loss"
 
 
-def why_not(config: TrainingConfig, device: torch.device, module: LightningModule, source: EpochSource) -> str:
+def why_not(
+    config: TrainingConfig, device: torch.device, module: LightningModule, source: EpochSource, num_ranks: int
+) -> str:
     """Return why steps cannot be recorded here; empty if they can."""
     if device.type != "cuda":
         return "there is no GPU"
+    if num_ranks > 1:
+        return "several processes train together, and add up their gradients on the host"
     if not getattr(module, "takes_padding", False) or takes_index(module.training_step):
         return f"{type(module).__name__} heeds no masks of padding"
     if not isinstance(source, GraphSource) or source.placed() is None:

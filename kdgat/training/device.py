@@ -3,8 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from typing import Final
+from typing import Any, Final
 
 import torch
 from lightning import Fabric
@@ -62,19 +61,17 @@ def _check_precision(precision: str) -> None:
 
 
 @contextlib.contextmanager
-def matrix_products(how: str) -> Iterator[None]:
-    """Let products of single precision be computed as "highest" or "high" (TF32) says."""
+def products_of(precision: str) -> Iterator[None]:
+    """Let products of single precision be computed as `training.precision` says."""
+    if precision != "tf32":
+        yield
+        return
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision(how)
+    torch.set_float32_matmul_precision("high")
     try:
         yield
     finally:
         torch.set_float32_matmul_precision(before)
-
-
-def products_of(precision: str) -> AbstractContextManager[None]:
-    """Let products of single precision be computed as `training.precision` says."""
-    return matrix_products("high") if precision == "tf32" else contextlib.nullcontext()
 
 
 def choose_device(accelerator: str = "auto") -> torch.device:
@@ -132,6 +129,11 @@ def release_memory() -> None:
     gc.collect()
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
+
+
+def to_device(fabric: Fabric, batch: Any) -> Any:
+    """Move a batch to where the module is."""
+    return batch if fabric.device.type == "cpu" else fabric.to_device(batch)
 
 
 def describe_machine(device: torch.device) -> dict[str, str]:

@@ -18,8 +18,8 @@ from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig, learning_rate
-from kdgat.training.device import PlacedFabric
-from kdgat.training.gradients import Gradients, to_device
+from kdgat.training.device import PlacedFabric, to_device
+from kdgat.training.gradients import Gradients
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
@@ -69,12 +69,12 @@ class Epochs:
             self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self._steps,
             ranks,
         )  # fmt: skip
-        self._captured = self._capture() if self.config.capture and ranks.count == 1 else None
+        self._captured = self._capture(ranks.count) if self.config.capture else None
 
-    def _capture(self) -> CapturedSteps | None:
+    def _capture(self, num_ranks: int) -> CapturedSteps | None:
         """Return what records steps, or say once why none are recorded."""
         source = self.train_source
-        if reason := why_not(self.config, self.fabric.device, self.module, source):
+        if reason := why_not(self.config, self.fabric.device, self.module, source, num_ranks):
             logger.warning("training.capture=true changes nothing: %s", reason)
             return None
         assert isinstance(source, GraphSource)

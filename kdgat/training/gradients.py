@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, free_memory, reason_of
+from kdgat.training.device import to_device
 from kdgat.training.profile import Profile
 from kdgat.training.ranks import Ranks
 from kdgat.training.source import EpochSource
@@ -103,11 +104,6 @@ class Gradients:
         with self._profile.phase("backward"):
             self._fabric.backward(loss)
         return loss.detach()
-
-
-def to_device(fabric: Fabric, batch: Any) -> Any:
-    """Move a batch to where the module is."""
-    return batch if fabric.device.type == "cpu" else fabric.to_device(batch)
 
 
 def _sum(losses: list[Tensor], device: torch.device) -> Tensor:

@@ -80,6 +80,38 @@ def test_a_file_that_cannot_be_read_is_named_before_anything_starts(
         check_recordings(config_of(cars.parent))
 
 
+def test_recordings_without_labels_are_named_before_anything_starts_with_what_gives_them(
+    cars: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_text(cars / "test_b__walk.log", random_messages(500), "candump.log")
+    check_recordings(config_of(cars.parent))
+    (said,) = caplog.messages
+    assert said.startswith(f"no labels, and so no part in any test: {cars / 'test_b__walk.log'}; if it holds no attack")
+    assert said.endswith(f"a table begin,end,id in seconds, to {cars / 'test_b__walk.attacks.csv'}")
+    caplog.clear()
+    (cars / "test_b__walk.attacks.csv").write_text("0.1,0.2\n")
+    write_text(cars / "train_attack_free__ride.log", random_messages(500), "candump.log")
+    check_recordings(config_of(cars.parent))
+    assert not caplog.messages
+    write_text(cars / "train_b__ride.log", random_messages(500), "candump.log")
+    with pytest.raises(RecordingError, match=r"ride\.log: has no labels, so attacks .* put attack_free into"):
+        check_recordings(config_of(cars.parent))
+
+
+def test_what_tells_the_labels_of_a_recording_is_an_input_too(cars: Path) -> None:
+    write_text(cars / "test_b__walk.log", random_messages(500, 1), "candump.log")
+    write_text(cars / "train_b__ride.csv", random_messages(500, 2), "can-train-and-test.csv")
+    config = DataConfig(dataset="cars", data_root=str(cars.parent))
+    assert not any(key.startswith("labels/") for key in recording_inputs(config))
+    (cars / "test_b__walk.attacks.csv").write_text("0.1,0.2\n")
+    (cars / "test_a__tour.attacks.csv").write_text("0.1,0.2\n")  # beside labels of its own
+    inputs = {key: source for key, source in recording_inputs(config).items() if key.startswith("labels/")}
+    assert list(inputs) == ["labels/test_b/walk"]
+    before = inputs["labels/test_b/walk"]
+    (cars / "test_b__walk.attacks.csv").write_text("0.1,0.3\n")
+    assert recording_inputs(config)["labels/test_b/walk"] != before
+
+
 def test_a_dataset_that_nothing_can_be_trained_on_is_refused_before_anything_starts(cars: Path) -> None:
     with pytest.raises(DatasetError, match=r"hold_out=\['ferrari'\] matches no recording; their names are drive, tour"):
         check_recordings(config_of(cars.parent, "data.hold_out=[ferrari]"))

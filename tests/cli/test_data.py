@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,27 @@ def test_log_of_several_channels_is_inspected_and_imported_one_by_one(tmp_path: 
     assert "are for one recording" in _kdgat("inspect", tmp_path / "mine", "--channel", "1", status=2).stderr
 
 
+def test_import_takes_the_times_of_attacks_and_words_that_are_attacks(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "a.log", random_messages(200), "candump.log")
+    times = tmp_path / "times.csv"
+    times.write_text("0.05,0.1\n")
+    where = ("--dataset", "mine", "--scenario", "test_x", "--data-root", tmp_path)
+    _kdgat("import", source, *where, "--attacks", times)
+    read = read_recording(tmp_path / "mine" / "test_x__a.parquet")
+    inside = (read.timestamp >= read.timestamp[0] + 0.05) & (read.timestamp <= read.timestamp[0] + 0.1)
+    assert read.num_attacks > 0
+    assert read.label.tolist() == inside.tolist()
+    assert "no such file" in _kdgat("import", source, *where, "--attacks", tmp_path / "no.csv", status=1).stderr
+    assert (
+        "--attacks is a table of one"
+        in _kdgat("import", source, *where, "--attacks", times, "--attack-free", status=2).stderr
+    )
+    table = tmp_path / "b.csv"
+    table.write_text("time,id,data,verdict\n" + "0.1,1F3,00,ok\n0.2,1F3,00,flood\n" * 30)
+    said = ("--label-column", "verdict", "--attack-labels", "flood,fuzz")
+    assert "30 attacks" in _kdgat("import", table, *where, *said).stdout
+
+
 def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:
     source = write_text(tmp_path / "a.csv", random_messages(200), "can-train-and-test.csv")
     source.write_text(source.read_text() + "x,1,00,0\n")
@@ -194,3 +217,70 @@ def test_a_dataset_whose_name_leaves_the_data_root_is_neither_imported_simulated
         assert answer.stderr.count("\n") == 1
         assert "cannot be part of a file name, and names a folder of the data root; use letters" in answer.stderr
     assert sorted(tmp_path.rglob("*")) == [source, root]
+
+
+def test_a_folder_is_inspected_and_imported_with_every_file_that_is_passed_over(tmp_path: Path) -> None:
+    folder = tmp_path / "found" / "train_a"
+    for seed, name in enumerate(("can.log", "can.log.1")):
+        write_text(folder / name, random_messages(50, seed), "candump.log")
+    (folder / "notes.pdf").write_bytes(b"%PDF-1.7\n\1\2")
+    (folder / "README.md").write_text("about the car")
+    broken = folder / "broken.csv"
+    broken.write_text("what,is,this,file\n1,2,3,4\n")
+    stray = write_text(tmp_path / "found" / "stray.log", random_messages(50, 7), "candump.log")
+    answer = _kdgat("inspect", tmp_path / "found", status=1)
+    for text in (f"{broken}: has the header", f"{stray}: no scenario in its name; rename it to <scenario>__stray.log"):
+        assert text in answer.stdout
+    assert f"passed over: {folder / 'notes.pdf'} (no recording: is no text" in answer.stdout
+    assert "passed over, by their names: README.md" in answer.stdout
+    rows = json.loads(_kdgat("inspect", tmp_path / "found", "--json", status=1).stdout)
+    assert [(row["name"], row["usable"]) for row in rows] == [
+        ("stray", False),
+        ("broken", False),
+        ("can", True),
+        ("can.log.1", True),
+    ]
+    words = ("--dataset", "cars", "--scenario", "train_a", "--data-root", tmp_path / "data")
+    answer = _kdgat("import", tmp_path / "found", *words, status=1)
+    assert f"refused: {broken}: has the header" in answer.stderr
+    assert "1 of 4 recordings were refused" in answer.stderr
+    assert "notes.pdf (no recording" in answer.stderr
+    assert sorted(path.name for path in (tmp_path / "data" / "cars").iterdir()) == [
+        "train_a__stray.parquet",
+        "train_a__train_a-can.log.1.parquet",
+        "train_a__train_a-can.parquet",
+    ]
+
+
+def test_a_pipe_is_imported_under_the_name_it_is_given(tmp_path: Path) -> None:
+    log = write_text(tmp_path / "a.log", random_messages(50), "candump.log")
+    os.mkfifo(tmp_path / "fifo")
+    words = ("import", tmp_path / "fifo", "--dataset", "cars", "--scenario", "a", "--data-root", tmp_path / "data")
+    assert "give --name" in kdgat("data", *words, status=2).stderr
+    writer = threading.Thread(target=lambda: (tmp_path / "fifo").write_bytes(log.read_bytes()))
+    writer.start()
+    _kdgat(*words, "--name", "drive")
+    writer.join()
+    assert_same_traffic(read_recording(tmp_path / "data" / "cars" / "a__drive.parquet"), read_recording(log))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.log", "", "is empty (0 bytes)"),
+        ("a.log", "\n\n", "holds nothing but blank lines"),
+        ("a.csv", "timestamp,arbitration_id,data_field,attack\n", "holds a header and no message"),
+        ("a.asc", "date Mon Nov 2 10:00:00 2020\nbase hex  timestamps absolute\n", "holds a header and no message"),
+        ("a.log", "(2.0) can0 20000080#0000000000000000\n", "behind its header stands '(2.0) can0 20000080#"),
+        (
+            "a.asc",
+            "base hex  timestamps absolute\n   0.1 1  Statistic: D 0 R 0 XD 0 XR 0 E 0 O 0 B 0.00%\n",
+            "behind its header stands '0.1 1  Statistic: D 0",
+        ),
+    ],
+)
+def test_what_a_file_without_messages_holds_is_said(tmp_path: Path, name: str, content: str, words: str) -> None:
+    (tmp_path / name).write_text(content)
+    answer = _kdgat("inspect", tmp_path / name, status=1)
+    assert words in answer.stdout
+    assert not content or "remove" not in answer.stdout

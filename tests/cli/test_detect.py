@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,12 +14,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.canbus import Messages, write_recording
 from tests.can.detection.untrained import drive, untrained
-from tests.support.command_line import kdgat, started_kdgat
+from tests.support.command_line import PROGRAM, kdgat, started_kdgat
 from tests.support.waiting import wait_until
 
 QUIET, ALARMS, MISTAKE = 0, 3, 2
@@ -127,6 +130,50 @@ def test_alarms_seen_live_are_added_to_those_of_before(model: Path, tmp_path: Pa
     half = len(rows) // 2
     assert half >= 1
     assert rows[:half] == rows[half:]
+
+
+@pytest.mark.parametrize("words", [("-",), ("/dev/stdin",), ("--follow", "-")])
+@pytest.mark.processes
+def test_alarms_of_a_pipe_are_written_as_they_end(words: tuple[str, ...], tmp_path: Path) -> None:
+    """By a slow writer, a loop of the shell, that goes on when the first alarm is over."""
+    attacked, quiet = drive("suppression", duration_s=20.0), drive(None)
+    later = quiet.select(slice(None))
+    later.timestamp = quiet.timestamp - quiet.timestamp[0] + attacked.timestamp[-1] + 0.01
+    log, out, rest = tmp_path / "drive.log", tmp_path / "alarms.json", tmp_path / "rest"
+    lines = [*_lines(attacked), *_lines(later)]
+    log.write_text("".join(lines))
+    kdgat("detect", log, "--format", "json", "--out", tmp_path / "whole.json", status=ALARMS)
+    whole = _alarms((tmp_path / "whole.json").read_text())
+    begin = len(attacked) + int(np.searchsorted(later.timestamp, whole[0]["end_s"] + 2.0))
+    assert begin < len(lines)
+    (tmp_path / "head").write_text("".join(lines[:begin]))
+    slow = f"split -l 500 --filter 'cat; sleep 0.05' {tmp_path}/head"
+    loop = f"{slow}; while [ ! -e {rest} ]; do sleep 0.1; done; cat {rest}"
+    command = shlex.join((*PROGRAM, "detect", *words, "--format", "json", "--out", str(out)))
+    script = f"({loop}) | {command}"
+    with subprocess.Popen(["bash", "-c", script], stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
+        _wait_for(out, 1)
+        first = _alarms(out.read_text())
+        rest.write_text("".join(lines[begin:]))
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == ALARMS
+    assert first[0] == whole[0]
+    assert _alarms(out.read_text()) == whole
+    assert f"in {len(lines):,} messages" in errors.splitlines()[-1]
+
+
+@pytest.mark.processes
+def test_a_pipe_that_stays_open_is_left_at_ctrl_c(tmp_path: Path) -> None:
+    out = tmp_path / "alarms.json"
+    os.mkfifo(tmp_path / "fifo")
+    words = (str(tmp_path / "fifo"), "--format", "json", "--out", str(out))
+    with started_kdgat(tmp_path / "printed", "detect", *words) as process, (tmp_path / "fifo").open("w") as written:
+        written.write("".join(_lines(drive("suppression", duration_s=20.0))))
+        written.flush()
+        _wait_for(out, 1)
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == ALARMS
 
 
 def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:

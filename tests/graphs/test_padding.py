@@ -55,3 +55,9 @@ def test_all_batches_of_a_plan_have_the_shapes_of_its_largest(columns: TensorCol
         shapes.append({name: tuple(batch[name].shape) for name in ("x", "edge_index", "y", "ptr", "is_edge")})
         assert int(batch.is_graph.sum()) == len(indices)
     assert shapes[0] == shapes[1] == shapes[2]
+
+
+def test_batches_of_nearly_as_many_graphs_have_one_capacity(columns: TensorColumns) -> None:
+    found = {Capacity.of(columns, [np.zeros(number, np.int64)]).graphs for number in range(97, 101)}
+    assert found == {100}
+    assert Capacity.of(columns, [np.zeros(128, np.int64)]).graphs == 128, "the usual size is not rounded"

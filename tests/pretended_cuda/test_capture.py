@@ -19,10 +19,10 @@ from kdgat.can.training.objective import AutoencoderObjective, DetectionObjectiv
 from kdgat.can.training.sampling import PoolSource
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig, seed_everything
-from kdgat.training.capture import CapturedSteps
+from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.fit import fit
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
-from tests.pretended_cuda.device import Graph, Seen
+from tests.pretended_cuda.device import CUDA, Graph, Seen
 
 CONFIG = TrainingConfig(max_epochs=3, batch_size=12, capture=True, patience=None, checkpoint_interval_s=1e6)
 
@@ -142,3 +142,11 @@ def test_what_cannot_be_recorded_is_said_and_trained_as_ever(tmp_path: Path, cap
     source = PoolSource(pool, np.arange(40), config, 0, shuffle=True)
     assert fit(module, source, source, config, RunDirectory(tmp_path), 0).epochs == 1
     assert "training.capture=true changes nothing: batches are gone through in parts" in caplog.text
+
+
+def test_steps_of_several_processes_are_not_recorded_which_is_said() -> None:
+    source = PoolSource(PooledStores([planted_columns(40)]), np.arange(40), CONFIG, 0, shuffle=True)
+    source.place_on(CUDA)
+    module = make_module("detector")
+    assert why_not(CONFIG, CUDA, module, source, 1) == ""
+    assert why_not(CONFIG, CUDA, module, source, 2).startswith("several processes train together")

@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from lightning import LightningModule
 
-from kdgat.gpu.networks import NETWORKS
+from kdgat.gpu.networks import NETWORKS, autoencoder, detector, random_windows
 from kdgat.gpu.step import Stepper, make_stepper
 from kdgat.graphs import GraphColumns, place_columns
 from kdgat.graphs.padding import Capacity, StaticGather
@@ -50,6 +51,19 @@ def test_a_step_waits_for_nothing_and_sends_indices_alone(name: str, seen: Seen)
     assert seen.uploads.total() == 3 * 2
     assert seen.bytes_sent == 3 * (SENT_PER_GRAPH * stepper.size + 8)
     assert seen.launches <= 3 * MOST_LAUNCHES[name]
+
+
+@pytest.mark.parametrize("make", [detector, autoencoder])
+def test_validation_of_windows_waits_for_nothing(make: Callable[[float], LightningModule], seen: Seen) -> None:
+    stepper = Stepper(make(0.1), random_windows(16), 4, "cuda", "32-true")
+    stepper.module.eval()
+    with stepper.averages.listen(stepper.module), torch.no_grad():
+        for step in range(3):
+            batch = stepper.batch(step)
+            seen.clear()
+            stepper.module.validation_step(batch)
+    assert seen.waits == Counter()
+    assert seen.uploads == Counter()
 
 
 def test_every_step_launches_the_same_operators(name: str, seen: Seen) -> None:

@@ -120,6 +120,8 @@ def test_a_gpu_that_is_broken_taken_or_not_there(text: str) -> None:
         "CUDA error: no kernel image is available for execution on the device",
         "CUDA error: invalid configuration argument",
         "CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`",
+        "CUDA error: operation not permitted when stream is capturing",
+        "CUDA error: operation failed due to a previous error during capture",
         "cuDNN error: CUDNN_STATUS_BAD_PARAM",
         "mat1 and mat2 shapes cannot be multiplied",
     ],

@@ -18,7 +18,7 @@ ACCUMULATION: Final = "accumulation"  # who raised an alarm
 class Since(NamedTuple):
     """How long evidence has added up when it is an alarm."""
 
-    begin_s: float  # on the log's clock
+    begin_s: float  # on the bus
     num_windows: int  # that were evidence since, of the identifier with most of them
 
 

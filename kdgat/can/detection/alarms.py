@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumulated, since_of
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
@@ -20,8 +23,10 @@ MAX_EXPLANATIONS: Final = 1000  # from which the kind is guessed
 class Alarm:
     """One alarm: windows that were alarms, in a row or with a short time without one between them."""
 
-    begin_s: float  # on the log's clock, of the first window's first message
+    begin_s: float  # on the bus, of the first window's first message
     end_s: float  # of the last window's last message
+    log_begin_s: float  # the same on the log's clock, by which they are found there
+    log_end_s: float
     first_message: int  # row in the log, from 0
     num_windows: int  # that were alarms
     score: float  # highest of its windows
@@ -35,11 +40,17 @@ class Alarm:
         """Return how long it lasts."""
         return self.end_s - self.begin_s
 
+    @property
+    def log_since_s(self) -> float | None:
+        """Return since when evidence has added up, as the log's clock was when the alarm began."""
+        return None if self.since is None else self.since.begin_s + (self.log_begin_s - self.begin_s)
+
     def as_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
+        """Return it as plain data; times are those of the log, the length is that on the bus."""
         return {
-            "begin_s": self.begin_s,
-            "end_s": self.end_s,
+            "begin_s": self.log_begin_s,
+            "end_s": self.log_end_s,
+            "length_s": round(self.duration_s, 6),
             "first_message": self.first_message,
             "windows": self.num_windows,
             "score": round(self.score, 6),
@@ -53,7 +64,7 @@ class Alarm:
                 for one in self.suspects
             ],
             "guess": self.guess,
-            "evidence_since_s": None if self.since is None else self.since.begin_s,
+            "evidence_since_s": self.log_since_s,
             "evidence_windows": 0 if self.since is None else self.since.num_windows,
         }
 
@@ -67,6 +78,8 @@ def identifier_text(identifier: int) -> str:
 class _OpenAlarm:
     begin_s: float
     end_s: float
+    log_begin_s: float
+    log_end_s: float
     first_message: int
     num_windows: int = 0
     score: float = 0.0
@@ -75,8 +88,17 @@ class _OpenAlarm:
     explanations: list[Explanation] = field(default_factory=list)
     since: Since | None = None
 
-    def add(self, end_s: float, score: float, by: set[str], explanation: Explanation, since: Since | None) -> None:
-        self.end_s = max(self.end_s, end_s)
+    def add(
+        self,
+        end_s: float,
+        log_end_s: float,
+        score: float,
+        by: set[str],
+        explanation: Explanation,
+        since: Since | None,
+    ) -> None:
+        if end_s >= self.end_s:
+            self.end_s, self.log_end_s = end_s, log_end_s
         self.num_windows += 1
         self.score = max(self.score, score)
         self.by |= by
@@ -97,8 +119,8 @@ class _OpenAlarm:
     def close(self) -> Alarm:
         suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
         return Alarm(
-            self.begin_s, self.end_s, self.first_message, self.num_windows, self.score, tuple(sorted(self.by)),
-            tuple(suspects), guess_kind(self.explanations), self.since,
+            self.begin_s, self.end_s, self.log_begin_s, self.log_end_s, self.first_message, self.num_windows,
+            self.score, tuple(sorted(self.by)), tuple(suspects), guess_kind(self.explanations), self.since,
         )  # fmt: skip
 
 
@@ -106,7 +128,8 @@ class AlarmMerger:
     """Make alarms of windows as they come."""
 
     def __init__(self, merge_s: float = MERGE_S, on_begin: Callable[[float], None] | None = None) -> None:
-        """Merge alarms no further apart than `merge_s`; call `on_begin` with the time of each, as soon as it begins.
+        """Merge alarms no further apart than `merge_s`; call `on_begin` with the log's time of each, as soon as it
+        begins.
 
         An alarm ends at the first window without one that begins later than that after it.
         """
@@ -114,8 +137,8 @@ class AlarmMerger:
         self._on_begin = on_begin
         self._open: _OpenAlarm | None = None
 
-    def add(self, graphs: GraphColumns, verdicts: Verdicts) -> list[Alarm]:
-        """Take the next windows; return the alarms that ended among them."""
+    def add(self, graphs: GraphColumns, verdicts: Verdicts, log_times: NDArray[np.float64]) -> list[Alarm]:
+        """Take the next windows, with their begins and ends on the log's clock [2, G]; return the alarms that ended."""
         ended: list[Alarm] = []
         is_alarm = verdicts.is_alarm
         for window in range(graphs.num_graphs):
@@ -124,10 +147,13 @@ class AlarmMerger:
                 if self._open is not None and begin_s - self._open.end_s > self._merge_s:
                     ended += self.finish()
                 continue
+            log_begin_s, log_end_s = log_times[:, window].tolist()
             if self._open is None:
-                self._open = _OpenAlarm(begin_s, end_s, int(graphs["first_message"][window]))
+                # It ends no sooner than it begins: time stamps may step back a little.
+                first_message = int(graphs["first_message"][window])
+                self._open = _OpenAlarm(begin_s, begin_s, log_begin_s, log_begin_s, first_message)
                 if self._on_begin is not None:
-                    self._on_begin(begin_s)
+                    self._on_begin(log_begin_s)
             since = since_of(verdicts, window)
             flags = (
                 ("network", verdicts.by_network[window]),
@@ -136,7 +162,7 @@ class AlarmMerger:
             )
             by = {name for name, raised in flags if raised}
             explanation = explain_accumulated(explain(graphs, verdicts, window), graphs, verdicts, window)
-            self._open.add(end_s, float(verdicts.score[window]), by, explanation, since)
+            self._open.add(end_s, log_end_s, float(verdicts.score[window]), by, explanation, since)
         return ended
 
     def finish(self) -> list[Alarm]:

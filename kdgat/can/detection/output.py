@@ -12,7 +12,7 @@ from kdgat.run import counted
 
 AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (
-    "begin_s", "end_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
+    "begin_s", "end_s", "length_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
     "evidence_since_s", "evidence_windows",
 )  # fmt: skip
 TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
@@ -27,7 +27,7 @@ class AlarmWriter:
         self._has_heading = has_heading
 
     def write(self, alarm: Alarm, start_s: float) -> None:
-        """Write one alarm; a table counts seconds from `start_s`, the others have the log's own time."""
+        """Write one alarm; a table counts seconds on the bus from `start_s`, the others have the log's time."""
         if not self._has_heading:
             self.write_heading()
         if self._format == "json":
@@ -60,17 +60,23 @@ def describe_since(alarm: Alarm, start_s: float) -> str:
     return f"; evidence over {counted(alarm.since.num_windows, 'window')} since {alarm.since.begin_s - start_s:.3f} s"
 
 
+def describe_log_time(alarm: Alarm) -> str:
+    """Say where an alarm begins in a log whose clock is not that of the bus: `; at 3.141590 in the log`."""
+    return f"; at {alarm.log_begin_s:.6f} in the log" if alarm.log_begin_s != alarm.begin_s else ""
+
+
 def _table_line(alarm: Alarm, start_s: float) -> str:
     return (
         f"{alarm.begin_s - start_s:>10.3f} s {alarm.duration_s:>7.3f} s {alarm.num_windows:>7,} {alarm.score:>6.3f}  "
-        f"{alarm.guess:<28} {describe_suspects(alarm)}{describe_since(alarm, start_s)}"
+        f"{alarm.guess:<28} {describe_suspects(alarm)}{describe_since(alarm, start_s)}{describe_log_time(alarm)}"
     )
 
 
 def _csv_row(alarm: Alarm) -> tuple[object, ...]:
     return (
-        f"{alarm.begin_s:.6f}",
-        f"{alarm.end_s:.6f}",
+        f"{alarm.log_begin_s:.6f}",
+        f"{alarm.log_end_s:.6f}",
+        f"{alarm.duration_s:.6f}",
         alarm.first_message,
         alarm.num_windows,
         f"{alarm.score:.6f}",
@@ -78,7 +84,7 @@ def _csv_row(alarm: Alarm) -> tuple[object, ...]:
         alarm.guess,
         " ".join(identifier_text(one.identifier) for one in alarm.suspects),
         "; ".join(", ".join(one.reasons) for one in alarm.suspects),
-        "" if alarm.since is None else f"{alarm.since.begin_s:.6f}",
+        "" if alarm.log_since_s is None else f"{alarm.log_since_s:.6f}",
         0 if alarm.since is None else alarm.since.num_windows,
     )
 

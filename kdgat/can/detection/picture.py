@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.can.detection.output import describe_since, describe_suspects
+from kdgat.can.detection.output import describe_log_time, describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.models.scaling import logit, sigmoid
 from kdgat.run import counted
@@ -207,6 +207,7 @@ def _reason(alarm: Alarm, start_s: float) -> str:
         f"raised by {by}",
         *(f"{suspect}" for suspect in describe_suspects(alarm).replace("), ", ")\n").splitlines()),
         describe_since(alarm, start_s).removeprefix("; "),
+        describe_log_time(alarm).removeprefix("; "),
     )
     return "<br>".join(line for line in lines if line)
 

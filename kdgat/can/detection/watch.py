@@ -30,15 +30,15 @@ class Summary:
     num_windows: int = 0
     num_alarm_windows: int = 0
     num_alarms: int = 0
-    first_s: float | None = None
-    last_s: float | None = None
+    first_s: float = 0.0  # on the bus
+    last_s: float = 0.0
     num_judged: int = 0  # identifiers whose usual interval was known at some time,
     num_frequent: int = 0  # of those that came often enough for one
 
     @property
     def duration_s(self) -> float:
         """Return the time between the first message and the last."""
-        return 0.0 if self.first_s is None or self.last_s is None else self.last_s - self.first_s
+        return self.last_s - self.first_s
 
     def sentence(self) -> str:
         """Say it in words."""
@@ -122,12 +122,10 @@ class Watch:
         """Take the next messages; return the alarms that ended."""
         if not len(messages):
             return []
-        times = messages.timestamp
-        summary = self.summary
-        summary.num_messages += len(messages)
-        summary.first_s = float(times[0]) if summary.first_s is None else summary.first_s
-        summary.last_s = max(float(times.max()), float(times[0]) if summary.last_s is None else summary.last_s)
-        return self._decide(self._stream.feed(messages))
+        graphs = self._stream.feed(messages)
+        self.summary.num_messages += len(messages)
+        self.summary.first_s, self.summary.last_s = self._stream.span_s
+        return self._decide(graphs)
 
     def finish(self) -> list[Alarm]:
         """Return what is left at the end of the stream; a log shorter than a window is one window."""
@@ -143,7 +141,7 @@ class Watch:
         verdicts = self._detector.decide(graphs)
         if self._accumulator is not None:
             verdicts = with_accumulated(verdicts, graphs, self._accumulator)
-        alarms = self._merger.add(graphs, verdicts)
+        alarms = self._merger.add(graphs, verdicts, self._stream.log_times)
         self.summary.num_windows += graphs.num_graphs
         self.summary.num_alarm_windows += int(np.count_nonzero(verdicts.is_alarm))
         self.summary.num_alarms += len(alarms)

@@ -33,7 +33,7 @@ class Accumulated(NamedTuple):
 
     is_alarm: NDArray[np.bool_]  # [G]
     identifier: NDArray[np.int64]  # [G, M]
-    since_s: NDArray[np.float64]  # [G, M] on the recording's clock: when its evidence began
+    since_s: NDArray[np.float64]  # [G, M] on the bus: when its evidence began
     num_windows: NDArray[np.int64]  # [G, M] that were evidence since
 
 

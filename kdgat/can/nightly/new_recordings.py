@@ -22,9 +22,10 @@ from kdgat.base.kept import read_kept
 from kdgat.can.config import DataConfig
 from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import entry_or_default, find_entry, matches_hold_out, walk_recordings
+from kdgat.canbus.folders import why_no_recording
 from kdgat.canbus.importing import free_place
 from kdgat.canbus.messages import SCENARIO_SEPARATOR
-from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, is_utf8
+from kdgat.canbus.names import is_recording, is_utf8, tells_labels
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
 
@@ -211,12 +212,13 @@ def holds_files(inbox: Path) -> bool:
 
 
 def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:
-    """List what of an inbox is no folder and not named like a recording; hidden ones are nobody's business."""
+    """List what of an inbox is no folder and named like no recording or labels of one; hidden ones aside."""
     return sorted(
         path
         for path in inbox.rglob("*")
         if not path.is_dir()
         and path not in recordings
+        and not tells_labels(path)
         and not any(part.startswith(".") for part in path.relative_to(inbox).parts)
     )
 
@@ -232,7 +234,8 @@ def _not_named_like_one(path: Path) -> str:
         return "is no file, but a pipe, a socket, a device or a link to nothing: remove it"
     if is_recording(path):
         return f"{NO_SCENARIO}, or remove it"
-    return f"is no recording by its name, which ends in none of {', '.join(RECORDING_SUFFIXES)}: rename or remove it"
+    why = why_no_recording(path) or "its name says that it lies beside recordings"
+    return f"is no recording ({why}): rename or remove it"
 
 
 def shown(path: Path) -> str:

@@ -103,10 +103,10 @@ class TeacherOutputs:
         levels: dict[str, list[str]] = {"window": [], "node": []}
         with torch.inference_mode():
             for start in range(0, len(chosen), TEACHER_BATCH):
-                batch = pool.gather(chosen[start : start + TEACHER_BATCH])
-                graphs = batch.graph_index.numpy()
+                graphs = chosen[start : start + TEACHER_BATCH]  # they rise, so a batch has them in this order
                 rows = {"window": graphs, "node": pool.node_rows(graphs)}
-                for level, outputs in zip(("window", "node"), forward(batch.to(device)), strict=True):
+                by_level = forward(pool.gather(graphs).to(device))
+                for level, outputs in zip(("window", "node"), by_level, strict=True):
                     total = pool.num_graphs if level == "window" else pool.num_nodes
                     for name, values in outputs.items():
                         if name not in arrays:

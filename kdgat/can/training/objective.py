@@ -14,6 +14,7 @@ from kdgat.can.models.masks import mask_of, masked_loss
 from kdgat.can.models.ranking import area_under_roc, partial_area, rank
 from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 from kdgat.can.training.distillation import LatentProjection, distil_bernoulli
+from kdgat.graphs import group_sizes
 
 PARTIAL_RATE: Final = 0.01  # false alarms up to which the order of windows is judged
 RANKED_METRICS: Final = ("validation_auc", "validation_partial_auc")  # need windows of both classes
@@ -41,7 +42,7 @@ class ConfusionCounts:
 
     def add(self, logit: Tensor, label: Tensor) -> None:
         """Count a batch of logits [G] against labels [G]."""
-        counts = torch.bincount(label.long() * 2 + (logit > 0).long(), minlength=4)
+        counts = group_sizes(label.long() * 2 + (logit > 0).long(), 4)
         self._counts = counts if self._counts is None else self._counts + counts
 
     def rates(self) -> dict[str, float]:

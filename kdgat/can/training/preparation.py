@@ -21,7 +21,7 @@ from kdgat.base import UserError, num_usable_cores, validate_config, write_json_
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
-from kdgat.canbus import Messages, ReadLimits, WindowConfig, read_recording
+from kdgat.canbus import Messages, ReadLimits, RecordingError, WindowConfig, read_recording
 from kdgat.canbus.features import (
     EDGE_FEATURES,
     FEATURE_VERSION,
@@ -36,9 +36,11 @@ from kdgat.canbus.features import (
     window_chunks,
 )
 from kdgat.canbus.injection import InjectedPool, TrafficFile, clean_stretches, name_variant, summarise_injection
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels
 from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
+    LABELS_ROLE,
     InjectionSummary,
     RecordingSummary,
     RunningSummary,
@@ -184,10 +186,7 @@ class _Preparation(Preparation):
         if messages.num_backward:
             logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
         if one.role == TRAIN_ROLE and not messages.labelled:
-            raise UserError(
-                f"{one.path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it "
-                "in by `kdgat data import --attack-free`, else remove it from the training scenario"
-            )
+            raise RecordingError(one.path, f"{LEARNED_AS_BENIGN}: {ask_for_labels(one.path)}")
         findings = require_judgeable(one.path, messages)
         parts, num_windows, num_benign = list[GraphColumns](), {}, {}
         if one.role != DUPLICATE_ROLE and messages.labelled:
@@ -363,8 +362,8 @@ def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> dict[str,
     found = []
     for key in sorted(spec.inputs):
         parts = key.split("/", 2)
-        if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE):
-            raise UserError(f"input {key!r} is not named <train|test|duplicate>/<scenario>/<recording>")
+        if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE, LABELS_ROLE):
+            raise UserError(f"input {key!r} is not named <train|test|duplicate|labels>/<scenario>/<recording>")
         if parts[0] == role:
             found.append(_Recording(role, parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
     return {f"{role}/{number:05d}": one for number, one in enumerate(found)}

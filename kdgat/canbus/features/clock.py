@@ -21,7 +21,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import UNCOUNTED, njit
-from kdgat.canbus.features.bus_time import NUM_PAUSE_STATE, RESUMED, RESUMED_AT, UNTIMED, end_silence, is_long_silence
+from kdgat.canbus.features.bus_time import (
+    NUM_PAUSE_STATE,
+    RESUMED,
+    RESUMED_AT,
+    UNTIMED,
+    end_silence,
+    is_long_silence,
+    resume,
+    waited_since,
+    wake,
+)
 from kdgat.canbus.features.intervals import (
     BEGINNING_S,
     ESTABLISHED_S,
@@ -174,11 +184,14 @@ def _judge(
             state[index] = 0.0  # of an identifier that lost its number
             timers[index] = 0.0
             state[index, IDENTIFIER] = identifiers[message]
-        if is_long_silence(bus, now):
-            end_silence(bus, now, state[:, LAST], state[:, LONGEST], regular[: num_regular[0]])
+        is_untimed = breaks[message] == UNTIMED
         if breaks[message] == RESUMED:
-            bus[RESUMED_AT] = now
-        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED_AT]
+            resume(bus, now, np.inf)
+        elif not is_untimed and is_long_silence(bus, now):
+            end_silence(bus, now, state[:, LAST], state[:, LONGEST], regular[: num_regular[0]])
+        if was_regular:
+            wake(bus, now, state[index, LAST], num_regular[0])
+        resumed = np.inf if is_untimed else bus[RESUMED_AT]
         arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
         is_regular = state[index, IS_REGULAR] != 0.0
         if is_regular != was_regular:
@@ -229,7 +242,7 @@ def _pass(
             # Element by element: references to a row would be counted, for every identifier in every window.
             if now - state[other, FIRST] <= established_s:
                 continue
-            silent = now - max(state[other, LAST], bus[RESUMED_AT])
+            silent = now - waited_since(bus, state[other, LAST])
             if silent <= state[other, LONGEST]:
                 continue
             known: Any = state[other]

@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.base.machine_code import njit
+from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
 from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
+from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs import GraphColumns
 
@@ -52,8 +54,8 @@ def windows_to_graphs(
 
     Returns:
         columns of G graphs with N nodes and E edges together: `x` [N, NODE_FEATURES], `edge_index` [2, E], `edge_attr`
-        [E, EDGE_FEATURES], `y` [G] and `node_y` [N] (1: attacked), `node_id` [N], `start_time` [G] in seconds, ...;
-        all of `kdgat.canbus.features.SCHEMA`.
+        [E, EDGE_FEATURES], `y` [G] and `node_y` [N] (1: attacked), `node_id` [N], `start_time` [G] in seconds on
+        the bus, ...; all of `kdgat.canbus.features.SCHEMA`.
 
     Raises:
         UserError: naming a feature whose value no store can keep, a fault of the features.
@@ -88,16 +90,19 @@ def attacked_windows(
     injected = np.concatenate([[0], np.cumsum(messages.label != 0)])
     attack_count = (injected[stops] - injected[starts]).astype(np.int32)
     y = (attack_count > 0).astype(np.int8)
-    for campaign in messages.campaigns:
-        if campaign.silences and len(starts):
-            y[_overlap(campaign, messages.timestamp[starts], messages.timestamp[stops - 1])] = 1
+    silencing = [campaign for campaign in messages.campaigns if campaign.silences]
+    if silencing and len(starts):
+        log_time = BusClock().read(np.ascontiguousarray(messages.timestamp)).log_time
+        for campaign in silencing:
+            y[_overlap(campaign, log_time, starts, stops)] = 1
     return y, attack_count
 
 
 def _overlap(
-    campaign: AttackCampaign, start_time: NDArray[np.float64], end_time: NDArray[np.float64]
+    campaign: AttackCampaign, log_time: NDArray[np.float64], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
-    return (start_time <= campaign.end_s) & (end_time >= campaign.begin_s)
+    """Return which windows overlap a campaign, which is known by the clock of the log."""
+    return (log_time[starts] <= campaign.end_s) & (log_time[stops - 1] >= campaign.begin_s)
 
 
 def graphs_of(
@@ -115,7 +120,6 @@ def graphs_of(
     `clock` holds which identifiers are waited for at the end of each window.
     """
     num_graphs = len(starts)
-    timestamp = described.timestamp
     waiting = (clock.waiting_window, clock.waiting_number)
     node_ptr, edge_ptr = count_parts(described.number, num_ids, starts, stops, *waiting)
     num_nodes, num_edges = int(node_ptr[-1]), int(edge_ptr[-1])
@@ -129,23 +133,23 @@ def graphs_of(
     most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
     scratch = scratch_for(num_ids, most_messages, most_nodes)
     fill(
-        *described[1:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
+        *described[2:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
         node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip
     round_features(x, NODE_FEATURES)
     round_features(edge_attr, EDGE_FEATURES)
-    start_time = timestamp[starts] if num_graphs else np.zeros(0)
-    end_time = timestamp[stops - 1] if num_graphs else np.zeros(0)
     y, kind = (attack_count > 0).astype(np.int8), np.zeros(num_graphs, np.int8)
     kind[y == 1] = ATTACK_KINDS.index("unknown")
     is_waited_for = x[:, NODE_FEATURES.index("waiting")] > 0.0
     for campaign in campaigns:
-        active = _overlap(campaign, start_time, end_time)
+        active = _overlap(campaign, described.log_time, starts, stops)
         if campaign.silences:
             y[active] = 1
             of_nodes = np.repeat(active, np.diff(node_ptr))
             node_y[of_nodes & is_waited_for & np.isin(node_id, np.array(campaign.identifiers, np.int32))] = 1
+        if campaign.kind == UNTOLD:  # every message of that time has the label: of no identifier is it known
+            node_y[np.repeat(active, np.diff(node_ptr))] = 0
         name = campaign.kind.lower()
         name = _OTHER_NAMES.get(name, name)
         kind[active & (y == 1)] = ATTACK_KINDS.index(name if name in ATTACK_KINDS else "unknown")
@@ -161,8 +165,8 @@ def graphs_of(
         node_id=node_id,
         recording=np.zeros(num_graphs, np.int32),
         first_message=first + starts,
-        start_time=start_time,
-        end_time=end_time,
+        start_time=described.time[starts],
+        end_time=described.time[stops - 1],
         message_count=(stops - starts).astype(np.int32),
         attack_count=attack_count,
         kind=kind,

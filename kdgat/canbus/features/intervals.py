@@ -142,7 +142,7 @@ def arrive(
         known[SEEN], known[_CALM] = 1.0, _CALM_AFTER
         return
     known[SEEN] += 1.0
-    if known[LAST] < resumed:  # the first one after a pause of the bus: the interval is no identifier's
+    if known[LAST] < resumed:  # the first one after a pause of the bus, or it is not known when: no usual interval
         if known[_CALM] < _CALM_AFTER:
             known[_EARLY_SINCE] += now - known[LAST]
         known[_ANCHOR] = known[LAST] = now
@@ -151,8 +151,9 @@ def arrive(
             if is_wanted:
                 out[_REGULAR] = 1.0
                 out[_LOSSES] = losses[1]
-            give_up(timer)
-            follow(timer, known[MEDIAN], known[_CALM] >= _CALM_AFTER, now)
+            if resumed != np.inf:  # else the timer goes on
+                give_up(timer)
+                follow(timer, known[MEDIAN], known[_CALM] >= _CALM_AFTER, now)
         return
     known[LAST] = max(now, known[LAST])
     interval = max(now - known[_ANCHOR], 1e-6)

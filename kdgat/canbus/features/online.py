@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.canbus.features.graphs import graphs_of, windows_to_graphs
 from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
@@ -37,11 +38,17 @@ class OnlineWindows:
         self._last: Messages | None = None  # none of the last messages: where they come from
         self._first = 0  # row of the first of them in the recording
         self._next_start = 0  # row at which the next window begins
+        self.log_times = np.zeros((2, 0))  # s on the log's clock: begin and end of the windows returned last
 
     @property
     def num_messages(self) -> int:
         """Count the messages so far."""
         return self._state.num_messages
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """Return the bus time of the first message and of the latest."""
+        return self._state.span_s
 
     @property
     def num_bytes(self) -> int:
@@ -72,6 +79,7 @@ class OnlineWindows:
             first=self._first,
             campaigns=messages.campaigns,
         )
+        self.log_times = self._log_times(starts - self._first, starts + size - self._first)
         self._next_start += num_complete * stride
         self._drop(min(self._next_start, total) - self._first)
         return graphs
@@ -79,6 +87,7 @@ class OnlineWindows:
     def finish(self) -> GraphColumns:
         """Return what is left at the end of a recording that is shorter than one window: one short graph, else none."""
         if self._next_start or self._last is None or not self.num_messages:
+            self.log_times = np.zeros((2, 0))
             return GraphColumns.empty(
                 SCHEMA, num_node_features=len(NODE_FEATURES), num_edge_features=len(EDGE_FEATURES)
             )
@@ -93,7 +102,12 @@ class OnlineWindows:
             length=kept.length,
             label=kept.label,
         )
+        self.log_times = self._log_times(np.zeros(1, np.int64), np.full(1, len(messages)))
         return windows_to_graphs(messages, self.config)
+
+    def _log_times(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> NDArray[np.float64]:
+        assert self._kept is not None
+        return np.stack([self._kept.log_time[starts], self._kept.log_time[stops - 1]])
 
     def _drop(self, num_rows: int) -> None:
         """Forget the first rows; the others are copied, lest they keep the memory of all."""

@@ -138,7 +138,7 @@ SCHEMA: Final = Schema(
         Column("node_id", "node", "int32", in_batch=True),  # arbitration id
         Column("recording", "graph", "int32", indexes=RECORDINGS),
         Column("first_message", "graph", "int64"),  # row in the recording
-        Column("start_time", "graph", "float64"),  # s
+        Column("start_time", "graph", "float64"),  # s on the bus (kdgat.canbus.features.bus_time)
         Column("end_time", "graph", "float64"),  # s, of the last message
         Column("message_count", "graph", "int32"),
         Column("attack_count", "graph", "int32"),  # injected messages

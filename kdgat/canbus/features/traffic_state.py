@@ -21,6 +21,7 @@ class DescribedMessages(NamedTuple):
     """Consecutive messages of a recording, M of them, with the features of each."""
 
     timestamp: NDArray[np.float64]  # [M] s, as in the log
+    log_time: NDArray[np.float64]  # [M] s, on the clock of the log: `timestamp` where that is believed
     time: NDArray[np.float64]  # [M] s, on the bus
     elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
     identifier: NDArray[np.uint32]  # [M]
@@ -43,7 +44,7 @@ class TrafficState:
         self._clock = ClockState()
         self._fields = FieldState()
         self._bus_clock = BusClock()
-        self._latest = -np.inf  # time on the bus
+        self._first, self._latest = np.nan, -np.inf  # time on the bus
         self._previous = np.zeros(0)  # that of the last message, if there was one
         self._elapsed = 0.0
 
@@ -55,6 +56,11 @@ class TrafficState:
     def count_judged(self) -> tuple[int, int]:
         """Count the identifiers that the clock could judge, and those that came often enough for it."""
         return self._clock.count_judged()
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """Return the bus time of the first message and of the latest."""
+        return self._first, self._latest
 
     def describe(
         self,
@@ -78,7 +84,7 @@ class TrafficState:
         features = np.zeros((total, NUM_MESSAGE_FEATURES), np.float32)
         arrival_features = np.empty((total, NUM_ARRIVAL_FEATURES), np.float32)
         field_features = np.zeros((total, NUM_FIELD_FEATURES), np.float32)
-        time, breaks = self._bus_clock.read(timestamp)
+        time, log_time, breaks = self._bus_clock.read(timestamp)
         numbered, _ = self._features.describe(time, identifier, payload, length, wanted, features[num_kept:])
         steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
@@ -91,12 +97,13 @@ class TrafficState:
         if len(timestamp):
             self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
+            self._first = self._first if self.num_messages else float(time[0])
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
         described = DescribedMessages(
-            timestamp, time, elapsed, identifier, numbered.number, payload, length, label, features, arrival_features,
-            field_features,
+            timestamp, log_time, time, elapsed, identifier, numbered.number, payload, length, label, features,
+            arrival_features, field_features,
         )  # fmt: skip
         return described if kept is None else _after(kept, described), clock
 

@@ -15,6 +15,7 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.canbus.readers.numbers import (
     CAN_FD,
+    CAN_XL,
     ERROR_FRAME,
     EVENT,
     FIELDS,
@@ -24,6 +25,7 @@ from kdgat.canbus.readers.numbers import (
     IDENTIFIER_RANGE,
     LENGTH,
     MISMATCH,
+    NAME,
     SKIPPED,
     TIMESTAMP,
     Bytes,
@@ -39,11 +41,20 @@ from kdgat.canbus.readers.numbers import (
 from kdgat.canbus.readers.rows import NO_CHANNEL
 
 ASC_BASE = re.compile(r"base\s+(hex|dec)(?:\s+timestamps\s+(absolute|relative))?", re.IGNORECASE)
-ASC_LINE = re.compile(r"\s*\d+\.\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CANFD\s)", re.IGNORECASE)
+ASC_LINE = re.compile(r"\s*-?\d+[.,]\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CAN(FD|XL)\s)", re.IGNORECASE)
+_NAMED_LINE = re.compile(
+    r"\s*-?\d+[.,]\d+\s+\d+\s+(?P<name>[a-z_]\S*)\s+[tr]x\s+[dr]\s(.*\sID = (?P<stated>\d+)x?\s*$)?", re.IGNORECASE
+)
+_HEX_IDENTIFIER = re.compile(r"([0-9a-f]+)x?", re.IGNORECASE)
 _ZERO, _ONE, _LOWER_R, _LOWER_X, _SLASH = ord("0"), ord("1"), ord("r"), ord("x"), ord("/")
-_LOWER_A, _LOWER_D, _LOWER_T, _LOWER_Z = ord("a"), ord("d"), ord("t"), ord("z")
+_LOWER_A, _LOWER_D, _LOWER_T, _LOWER_Z, _UNDERSCORE = ord("a"), ord("d"), ord("t"), ord("z"), ord("_")
 _ERROR_FRAME_WORD = np.frombuffer(b"errorframe", dtype=np.uint8)
 _CAN_FD_WORD = np.frombuffer(b"canfd", dtype=np.uint8)
+_CAN_XL_WORD = np.frombuffer(b"canxl", dtype=np.uint8)
+_IDENTIFIER_WORD = np.frombuffer(b"id", dtype=np.uint8)
+_START_WORDS = np.frombuffer(b"startofmeasurement", dtype=np.uint8)
+_LOWER_C, _LOWER_F, _EQUAL = ord("c"), ord("f"), ord("=")
+_NOT_STATED = -3
 _FD_FLAG, _REMOTE_FLAG = 0x1000, 0x10  # of the frame in a CANFD line of an ASC log
 
 
@@ -54,6 +65,15 @@ def find_asc_base(lines: Sequence[str]) -> tuple[int, bool]:
         return 16, False
     base, timestamps = found[1].lower(), (found[2] or "").lower()
     return 10 if base == "dec" else 16, timestamps == "relative"
+
+
+def has_names(lines: Sequence[str], base: int) -> bool:
+    """Return whether an ASC log names messages instead of saying their ids, also where a name looks like a number."""
+    for match in filter(None, map(_NAMED_LINE.match, lines)):
+        number = _HEX_IDENTIFIER.fullmatch(match["name"]) if base == 16 else None
+        if number is None or (match["stated"] and int(match["stated"]) != int(number[1], 16)):
+            return True
+    return False
 
 
 @njit(cache=True, nogil=True)
@@ -88,8 +108,31 @@ def _asc_identifier(data: Bytes, a: int, b: int, base: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
-    """Parse `123  Rx   d 8 01 02 ...`, what follows the channel."""
+def _is_letter(byte: int) -> bool:
+    return _LOWER_A <= byte | 32 <= _LOWER_Z or byte == _UNDERSCORE
+
+
+@njit(cache=True, nogil=True)
+def _stated_identifier(data: Bytes, i: int) -> int:
+    """Read the number behind `ID = ` in the rest of a line, decimal in every log; -3 if there is none."""
+    while True:
+        a, b = find_word(data, i)
+        if a == b:
+            return _NOT_STATED
+        i = b
+        if is_word(data, a, b, _IDENTIFIER_WORD):
+            c, d = find_word(data, b)
+            if d - c == 1 and data[c] == _EQUAL:
+                c, d = find_word(data, d)
+                # Without an end of the line it may not be the whole number.
+                return _NOT_STATED if d == len(data) else _asc_identifier(data, c, d, 10)
+
+
+@njit(cache=True, nogil=True)
+def _asc_classic(
+    data: Bytes, i: int, base: int, is_named: bool, row: int, identifier: Any, payload: Any, length: Any
+) -> int:
+    """Parse `123  Rx   d 8 01 02 ...`, what follows the channel; the id may be a name, and its number at the end."""
     a, b = find_word(data, i)
     if a == b:
         return FIELDS
@@ -99,6 +142,12 @@ def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payl
     if not is_direction(data, c, d):
         return FIELDS if c == d else EVENT  # `Statistic: D 0 R 0 ...` and other events
     value = _asc_identifier(data, a, b, base)
+    if value == -1 or _is_letter(data[a]):
+        stated = _stated_identifier(data, d)
+        if stated != _NOT_STATED:
+            value = stated
+        elif _is_letter(data[a]) and (is_named or value == -1):
+            return NAME
     if value < 0:
         return IDENTIFIER if value == -1 else IDENTIFIER_RANGE
     identifier[row] = value
@@ -118,6 +167,53 @@ def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payl
     num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)  # codes from 9 on mean 8 bytes
     fault, _ = _asc_bytes(data, b, num_bytes, base, payload[row])
     if fault == GOOD:
+        length[row] = num_bytes
+    return fault
+
+
+@njit(cache=True, nogil=True)
+def _asc_long(data: Bytes, i: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
+    """Parse `Rx CBFF 230000 120 a1 Name 8 8 20 ... crc flags`, what follows the channel of a CANXL line.
+
+    Frames of all kinds have such lines on a channel that is set up for CAN XL; the name may be left out.
+    """
+    a, b = find_word(data, i)
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME
+    if not is_direction(data, a, b):
+        return FIELDS if a == b else EVENT
+    a, b = find_word(data, b)
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME
+    if b - a != 4 or data[b - 1] | 32 != _LOWER_F or data[b - 2] | 32 != _LOWER_F:
+        return FIELDS if a == b else EVENT
+    if data[a] | 32 == _LOWER_X:
+        return CAN_XL
+    if data[a] | 32 == _LOWER_F:
+        return CAN_FD
+    if data[a] | 32 != _LOWER_C:
+        return EVENT
+    for _ in range(3):  # duration, number of bits, id
+        a, b = find_word(data, b)
+    value = _asc_identifier(data, a, b, 16)
+    if value < 0:
+        return FIELDS if a == b else IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+    identifier[row] = value
+    c, d = find_word(data, b)  # length code or name
+    e, f = find_word(data, d)
+    g, h = find_word(data, f)
+    if d - c != 1 or read_integer(data, c, d, 16) < 0 or h - g == 1:  # bytes have two digits
+        e, f = g, h
+    num_bytes = read_integer(data, e, f, 10)
+    if num_bytes < 0 or num_bytes > MAX_PAYLOAD_BYTES:
+        return FIELDS if e == f else LENGTH
+    fault, i = _asc_bytes(data, f, num_bytes, 16, payload[row])
+    a, b = find_word(data, i)  # checksum
+    a, b = find_word(data, b)
+    flags = read_integer(data, a, b, 16)
+    if fault == GOOD and flags < 0:
+        return FIELDS if a == b else HEX
+    if fault == GOOD and not flags & _REMOTE_FLAG:
         length[row] = num_bytes
     return fault
 
@@ -165,11 +261,24 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
 
 
 @njit(cache=True, nogil=True)
+def _is_start(data: Bytes, a: int, b: int) -> bool:
+    """Return whether a line says no more than `Start of measurement`, as every log does."""
+    place = 0
+    while a < b:
+        if place + b - a > len(_START_WORDS) or not is_word(data, a, b, _START_WORDS[place : place + b - a]):
+            return False
+        place += b - a
+        a, b = find_word(data, b)
+    return place == len(_START_WORDS)
+
+
+@njit(cache=True, nogil=True)
 def parse_asc(
     data: Bytes,
     start: int,
     base: int,
     is_relative: bool,
+    is_named: bool,
     clock: float,
     names: Any,
     timestamp: Any,
@@ -181,7 +290,8 @@ def parse_asc(
 ) -> tuple[int, float]:
     """Parse `   0.015991 1  123             Rx   d 8 01 02 03 04 05 06 07 08`; other events are passed over.
 
-    With `is_relative` every line counts its seconds from the line before; `clock` is the time of the last one.
+    With `is_relative` every line counts its seconds from the line before; `clock` is the time of the last one. With
+    `is_named` a word that could be a number is a name, where it begins with a letter.
     Return the number of channel names, as `parse_candump` does, and the clock.
     """
     i = start
@@ -202,16 +312,21 @@ def parse_asc(
                 timestamp[row] = seconds
                 a, b = find_word(data, b)
                 is_flexible = is_word(data, a, b, _CAN_FD_WORD)
-                if is_flexible:
+                is_long = is_word(data, a, b, _CAN_XL_WORD)
+                if is_flexible or is_long:
                     a, b = find_word(data, b)
                 if a == b:
                     fault = FIELDS
-                elif read_integer(data, a, b, 10) >= 0:
+                elif read_integer(data, a, b, 10) < 0:
+                    fault = SKIPPED if _is_start(data, a, b) else EVENT
+                else:
                     if is_flexible:
                         fault = _asc_flexible(data, b, base, row, identifier, payload, length)
+                    elif is_long:
+                        fault = _asc_long(data, b, row, identifier, payload, length)
                     else:
-                        fault = _asc_classic(data, b, base, row, identifier, payload, length)
-                    if fault in (GOOD, CAN_FD, ERROR_FRAME):
+                        fault = _asc_classic(data, b, base, is_named, row, identifier, payload, length)
+                    if fault in (GOOD, CAN_FD, CAN_XL, ERROR_FRAME):
                         if not is_same_word(data, a, b, last_start, last_end):
                             last = find_channel(data, a, b, names, num_names)
                             num_names = max(num_names, last + 1)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from kdgat.canbus.messages import RecordingError
-from kdgat.canbus.readers.detect import load_library, open_recording
+from kdgat.canbus.readers.detect import load_library
 from kdgat.canbus.readers.limits import Growth
-from kdgat.canbus.readers.rows import FrameColumns, Rows
+from kdgat.canbus.readers.packing import open_recording
+from kdgat.canbus.readers.rows import FrameColumns, Rows, RowStatus
 
 _OBJECT: Final = b"LOBJ"
-_OBJECT_SIZE: Final = struct.Struct("<I")
+_SIZE_AND_KIND: Final = struct.Struct("<II")
+_SIZE_PLACE: Final = 8  # in an object
+_CAN_ERROR: Final = 2  # the kind of an object without a place for the frame
 _LEAST_BYTES: Final = 16  # of an object: the header that all have
 
 
@@ -38,6 +42,7 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
             raise RecordingError(path, f"is no readable Vector BLF file ({error}); export it again") from error
         # A logger that was switched off leaves a header without the size.
         damaged = reader.file_size > _size_of(path)
+        num_frames = 0
         try:
             for message in reader:
                 columns.append_frame(
@@ -48,13 +53,23 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
                     message.is_fd,
                     message.is_error_frame,
                 )
+                num_frames += 1
                 if len(columns) >= size:
                     yield columns.take()
         except RecordingError:  # it grows too much
             raise
         except damage:
             damaged = True
-    if damaged:
+    if reader.kinds and not num_frames and not damaged:
+        kinds = ", ".join(map(str, sorted(reader.kinds)))
+        raise RecordingError(
+            path,
+            f"is a log without CAN frames (its objects are of the types {kinds}); export the CAN channel's messages",
+        )
+    for status, count in reader.others.items():
+        for _ in range(count):
+            columns.append(0.0, 0, b"", None, int(status))
+    if damaged or reader.is_cut:
         columns.append_damage()
     yield columns.take()
 
@@ -62,10 +77,23 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
 def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
     """Return python-can's reader with a look at what containers hold, and at the sizes of objects in them.
 
-    It unpacks a container whole, whatever comes out, and at an object of 0 bytes it would never end.
+    It unpacks a container whole, whatever comes out, and at an object of 0 bytes it would never end. It passes over
+    frames outside of containers.
     """
 
+    frames = {blf.CAN_MESSAGE, blf.CAN_MESSAGE2, blf.CAN_ERROR_EXT, blf.CAN_FD_MESSAGE, blf.CAN_FD_MESSAGE_64}
+
     class CarefulReader(blf.BLFReader):  # type: ignore[name-defined]
+        def __init__(self, file: Any) -> None:
+            super().__init__(file)
+            self.kinds: set[int] = set()  # of objects that were met
+            self.others: Counter[RowStatus] = Counter()  # objects that it passes over
+
+        @property
+        def is_cut(self) -> bool:
+            """Return whether more than padding is left: an object without its end."""
+            return bool(self._tail.strip(b"\0"))
+
         def __iter__(self) -> Iterator[Any]:
             header, container = blf.OBJ_HEADER_BASE_STRUCT, blf.LOG_CONTAINER_STRUCT
             while head := self.file.read(header.size):
@@ -74,7 +102,17 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                     raise blf.BLFParseError
                 body = self.file.read(size - header.size)
                 self.file.read(size % 4)  # padding
-                if kind != blf.LOG_CONTAINER:
+                is_cut = len(body) < size - header.size
+                if kind != blf.LOG_CONTAINER:  # an object of a log that packs none into containers
+                    self.kinds.add(kind)
+                    if is_cut:
+                        raise blf.BLFParseError
+                    if kind in frames:
+                        yield from self._parse_container(head + body)
+                        if self._tail:  # it is shorter than what it says to be
+                            raise blf.BLFParseError
+                    else:
+                        self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
                     continue
                 method, _ = container.unpack_from(body)
                 data = body[container.size :]
@@ -84,15 +122,20 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                     continue
                 growth.add(len(data))
                 yield from self._parse_container(data)
+                if is_cut:
+                    raise blf.BLFParseError
 
         def _parse_container(self, data: bytes) -> Iterator[Any]:
             known, place = self._tail + data, 0
             while (place := known.find(_OBJECT, place, place + 8)) >= 0 and place + _LEAST_BYTES <= len(known):
-                (size,) = _OBJECT_SIZE.unpack_from(known, place + 8)
+                size, kind = _SIZE_AND_KIND.unpack_from(known, place + _SIZE_PLACE)
+                self.kinds.add(kind)
                 if size < _LEAST_BYTES:
                     yield from super()._parse_container(data[: max(0, place - len(self._tail))])
                     raise blf.BLFParseError
                 place += size
+                if kind not in frames and place <= len(known):
+                    self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
             yield from super()._parse_container(data)
 
     return CarefulReader

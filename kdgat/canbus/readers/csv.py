@@ -56,12 +56,16 @@ COLUMN_NAMES = {
     ROLE_IDENTIFIER: ("id", "arbitration_id", "can_id", "canid"),
     ROLE_LENGTH: ("dlc", "length", "data_length"),
     ROLE_PAYLOAD: ("data_field", "data", "payload"),
-    ROLE_LABEL: ("label", "attack", "flag", "class"),
+    ROLE_LABEL: ("label", "labels", "attack", "is_attack", "flag", "class"),
 }
 """Role -> accepted header names, compared without case, spaces as underscores."""
 _FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
 _ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
 
+_MEANING = (
+    "times must be seconds (or say --time-unit us, ms, ns or differences), ids and bytes hexadecimal (or say "
+    "--ids decimal)"
+)
 MAX_HEADER = 200  # characters of one that is shown: its names show what is missing
 _NEWLINE, _SPACE, _QUOTE = ord("\n"), ord(" "), ord('"')
 
@@ -81,22 +85,25 @@ class Columns(NamedTuple):
 
 def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Columns:
     """Find the columns from the first lines of a file; RecordingError for a header or columns that are not known."""
-    separator = max(",;\t", key=lambda character: sum(character in line for line in lines))
+    # Where commas are decimal points, they are in every line, too.
+    separator = max("\t;,", key=lambda character: sum(character in line for line in lines))
     table = [[cell.strip(' "\r\t') for cell in line.split(separator)] for line in lines if line.strip()]
     first = next(number for number, line in enumerate(lines) if line.strip())
     if _is_number(table[0][0]):
+        if options.label_column is not None:
+            raise _no_label_column(path, options.label_column, "it has no header; its label is the last column")
         roles, labelled = _roles_by_position(path, table)
         return Columns(0, separator, roles, labelled)
     if len(table) == 1:
         require_text(path, lines)
-        raise RecordingError(path, "holds a header and no message; remove the file or export the recording again")
-    roles, labelled = _roles_by_name(path, table)
+        raise RecordingError(path, "holds a header and no message; record or export it again")
+    roles, labelled = _roles_by_name(path, table, options.label_column)
     return Columns(first + 1, separator, roles, labelled)
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text)
+        float(text.replace(",", "."))
     except ValueError:
         return False
     return True
@@ -114,7 +121,7 @@ def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
             path,
             f"has no header and columns that are not known (it starts with {row[:SHOWN_CHARACTERS]!r}); "
             "write timestamp,arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns "
-            "in a header",
+            f"in a header; {_MEANING}",
         )
     return shape
 
@@ -161,9 +168,28 @@ def _is_zero_padded(cells: Sequence[str], num_bytes: int) -> bool:
     return bool(padding) and all(cell in ("0", "00") for cell in padding)
 
 
-def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> Shape:
-    names = [re.sub(r"[\s\-.]+", "_", name.lower()) for name in table[0]]
+def _no_label_column(path: Path, name: str, there_is: str) -> RecordingError:
+    return RecordingError(path, f"label_column={name!r}: {there_is}; give --label-column another name or leave it out")
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\s\-.]+", "_", name.strip().lower())
+
+
+def _roles_by_name(path: Path, table: Sequence[Sequence[str]], label_column: str | None) -> Shape:
+    names = [_plain(name) for name in table[0]]
     roles = [next((role for role, known in COLUMN_NAMES.items() if name in known), ROLE_IGNORED) for name in names]
+    if label_column is not None:
+        if _plain(label_column) not in names:
+            raise _no_label_column(path, label_column, f"its columns are {', '.join(table[0])}")
+        chosen = names.index(_plain(label_column))
+        roles = [ROLE_IGNORED if role == ROLE_LABEL else role for role in roles]
+        roles[chosen] = ROLE_LABEL
+    elif len(labels := [table[0][k] for k, role in enumerate(roles) if role == ROLE_LABEL]) > 1:
+        raise RecordingError(
+            path,
+            f"its columns {' and '.join(labels)} may hold labels; choose one, for instance --label-column {labels[0]}",
+        )
     rows = table[1:]
     wider = sum(len(row) > len(names) for row in rows) > len(rows) // 2
     bytes_from = next((k for k, name in enumerate(names) if _FIRST_BYTE_NAME.fullmatch(name)), None)
@@ -206,12 +232,19 @@ def _roles_with_bytes(
 def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> RecordingError:
     written = ",".join(header)
     require_text(path, [",".join(row) for row in (header, *rows)])
+    known = {role for role, accepted in COLUMN_NAMES.items() for name in header if name.strip().lower() in accepted}
+    if ROLE_TIMESTAMP in known and not known & {ROLE_IDENTIFIER, ROLE_PAYLOAD, ROLE_LENGTH}:
+        return RecordingError(
+            path,
+            "has times and no column of ids: a table of decoded signals holds values, and no frames; export the raw "
+            "messages",
+        )
     shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
     return RecordingError(
         path,
         f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
-        "data_field,attack (leave attack and all other columns out for a recording without labels), "
-        "or timestamp,id,dlc,data0,...,data7,flag",
+        "data_field,attack (leave attack and all other columns out for a recording without labels; give --label-column "
+        f"NAME where labels are called otherwise), or timestamp,id,dlc,data0,...,data7,flag; {_MEANING}",
     )
 
 
@@ -222,6 +255,7 @@ def parse_separated(
     separator: int,
     roles: Any,  # [columns] ROLE_*
     labelled: bool,
+    words: Any,  # of labels
     base: int,
     payload_base: int,
     timestamp: Any,
@@ -289,7 +323,7 @@ def parse_separated(
                     if stated_length < 0:
                         fault = LENGTH
                 elif role == ROLE_LABEL:
-                    value = read_label(data, a, b)
+                    value = read_label(data, a, b, words)
                     if value < 0:
                         fault = LABEL
                     else:
@@ -315,12 +349,12 @@ def parse_separated(
                     elif count < stated_length:
                         value = read_byte(data, a, b, payload_base)
                         if value < 0:
-                            fault = MISMATCH if read_label(data, a, b) >= 0 else HEX
+                            fault = MISMATCH if read_label(data, a, b, words) >= 0 else HEX
                         else:
                             payload[row, count] = value
                             count += 1
                     elif labelled and not has_label:
-                        value = read_label(data, a, b)
+                        value = read_label(data, a, b, words)
                         if value >= 0:
                             label[row] = value
                             has_label = True

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import importlib
-import os
-import zlib
+import re
 from collections.abc import Sequence
 from enum import StrEnum
-from gzip import GzipFile
-from io import BufferedReader, RawIOBase
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final
+from typing import Final
 
-from kdgat.base import MIB
 from kdgat.canbus.messages import ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
-from kdgat.canbus.readers.limits import Growth
+from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, packing_of, read_head
+from kdgat.canbus.readers.tools.foreign import refuse_foreign_bytes
 
-GZIP_MAGIC = b"\x1f\x8b"
-NUM_HEAD_BYTES = 16
 NOTHING_SAID: Final = ReadOptions()
 """Of a file that says all of itself."""
+_NUM_SHOWN_BYTES = 16
+_LOOKED_AT_BYTES = 1 << 16  # for what a log holds instead of messages
 SHOWN_CHARACTERS = 60  # of a line that is not understood
+
+
+# Blank lines, comments, and what ASC logs begin and end with.
+_HEADER_LINE = re.compile(r"\s*($|;|//|#|date\b|base\b|(no )?internal events|begin trigger|end trigger)", re.IGNORECASE)
 
 
 class FileFormat(StrEnum):
@@ -32,6 +33,7 @@ class FileFormat(StrEnum):
     BLF = "Vector BLF"
     MF4 = "MF4"
     PCAP = "PCAP"
+    SQLITE = "SQLite"
     TEXT = "text"
 
 
@@ -45,7 +47,10 @@ _MAGIC = {
     b"\xa1\xb2\x3c\x4d": FileFormat.PCAP,
     b"\x4d\x3c\xb2\xa1": FileFormat.PCAP,
     b"\x0a\x0d\x0d\x0a": FileFormat.PCAP,  # pcapng
+    b"SQLite format 3\0": FileFormat.SQLITE,
 }
+NEED_A_FILE = (FileFormat.PARQUET, FileFormat.MF4, FileFormat.SQLITE)
+"""Formats that are read from their end, or here and there."""
 _WIDE_TEXT_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PROMISED = {
     ".parquet": FileFormat.PARQUET,
@@ -56,83 +61,70 @@ _PROMISED = {
 }
 
 
-def is_compressed(path: Path) -> bool:
-    """Return whether a file is compressed by gzip."""
-    with path.open("rb") as stream:
-        return stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC
-
-
-class _Unpacked(RawIOBase):
-    """What gzip has compressed, as far as it may grow; damage of any kind is an OSError or EOFError."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = GzipFile(path, "rb")
-        self._growth = Growth(path)
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, place: int, whence: int = os.SEEK_SET, /) -> int:
-        return self._file.seek(place, whence)
-
-    def tell(self) -> int:
-        return self._file.tell()
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer)
-        try:
-            data = self._file.read1(len(view))
-        except zlib.error as error:
-            raise OSError(str(error)) from error
-        self._growth.add(len(data))
-        view[: len(data)] = data
-        return len(data)
-
-    def close(self) -> None:
-        self._file.close()
-        super().close()
-
-
-def open_recording(path: Path) -> BufferedReader:
-    """Open a file for reading its bytes, decompressed where gzip has compressed them.
-
-    Reading raises RecordingError where what comes out is more than a log of that size holds.
-    """
-    return BufferedReader(_Unpacked(path), MIB) if is_compressed(path) else path.open("rb")
-
-
 def find_format(path: Path) -> FileFormat:
     """Find the kind of a file; raise RecordingError for an empty one, or one that is not what its name promises."""
     if path.stat().st_size == 0:
-        raise RecordingError(path, "is empty; remove the file or export the recording again")
-    compressed = is_compressed(path)
+        raise RecordingError(path, "is empty (0 bytes); remove the file or export the recording again")
+    packing = packing_of(path)
     try:
         with open_recording(path) as stream:
-            head = stream.read(NUM_HEAD_BYTES)
+            head = read_head(stream, NUM_HEAD_BYTES)
     except (OSError, EOFError) as error:
         raise RecordingError(path, f"is damaged from its beginning on ({error}); copy it again") from error
+    return judge_head(path, head, packing)
+
+
+def judge_head(path: Path, head: bytes, packing: Packing | None) -> FileFormat:
+    """Find the kind of what begins with these bytes, as they came out of a packing; RecordingError as `find_format`."""
+    if packing is not None and not head:
+        raise RecordingError(path, f"holds nothing, unpacked by `{packing.command}`; export the recording again")
     found = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), FileFormat.TEXT)
+    if found is FileFormat.TEXT:
+        refuse_foreign_bytes(path, head)
+    first = head[:_NUM_SHOWN_BYTES]
     # Without a mark, every other byte of what is mostly ASCII is 0.
-    is_wide = len(head) > 1 and not (any(head[::2]) and any(head[1::2]))
-    if head.startswith(_WIDE_TEXT_MARKS) or (is_wide and found is FileFormat.TEXT):
+    is_wide = len(first) > 1 and not (any(first[::2]) and any(first[1::2]))
+    if first.startswith(_WIDE_TEXT_MARKS) or (is_wide and found is FileFormat.TEXT):
         raise RecordingError(path, "is text in UTF-16, as PowerShell writes it; save it as UTF-8")
     promised = _PROMISED.get(recording_suffix(path))
-    if promised is FileFormat.PARQUET and not compressed:
+    if promised is FileFormat.PARQUET and packing is None:
         return promised  # its reader names what is wrong with a damaged one
     if promised is not None and found is not promised:
-        shown = head.decode("latin-1").strip()
+        shown = first.decode("latin-1").strip()
         raise RecordingError(
             path,
             f"is named {path.suffix}, but is no {promised} file (it starts with {shown!r}); name it after its format",
         )
-    if compressed and head.startswith(GZIP_MAGIC):
-        raise RecordingError(path, "is gzip inside gzip; unpack it by `gunzip` first")
-    if compressed and found in (FileFormat.PARQUET, FileFormat.MF4):
-        raise RecordingError(path, f"is a {found} file inside gzip; unpack it by `gunzip` first")
+    if packing is not None:
+        find_packing(path, head, packing)
+        if found in NEED_A_FILE:
+            raise RecordingError(
+                path, f"is a {found} file inside {packing.name}; unpack it by `{packing.command}` first"
+            )
     return found
+
+
+def no_message(path: Path) -> RecordingError:
+    """Return the error of what was read to its end without a message: with what it holds instead, and the fix."""
+    if not path.is_file():
+        return RecordingError(path, "brought lines and no message; see what writes to it")
+    line = _first_content(path) if find_format(path) is FileFormat.TEXT else ""
+    if not line:
+        return RecordingError(
+            path, "holds a header and no message: nothing was on the bus, or was exported; record or export it again"
+        )
+    return RecordingError(
+        path,
+        f"holds no message that is understood: behind its header stands {line[:SHOWN_CHARACTERS]!r}, and error frames, "
+        "other events and comments are no messages; export its frames in a format of `kdgat data import --help`",
+    )
+
+
+def _first_content(path: Path) -> str:
+    """Return the first line that belongs to no header; empty if there is none."""
+    with open_recording(path) as stream:
+        lines = read_head(stream, _LOOKED_AT_BYTES).decode("utf-8-sig", "replace").splitlines()
+    return next((line.strip() for line in lines if not _HEADER_LINE.match(line)), "")
 
 
 def load_library(name: str, path: Path | str, what: str) -> ModuleType:

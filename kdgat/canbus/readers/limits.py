@@ -30,15 +30,26 @@ _MAX_DATA_EXTENTS: Final = 1000  # of a file with holes that are looked at
 class Growth:
     """Count what comes out of a file that is unpacked; RecordingError where it is nearly nothing but repetition."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, num_bytes: int | None = None) -> None:
+        """Begin with nothing unpacked; `num_bytes` is the size of what is no file."""
         self._path = path
-        self.left = most_unpacked(path.stat().st_size)
+        self._num_bytes = path.stat().st_size if num_bytes is None else num_bytes
+        self._num_unpacked = 0
+
+    @property
+    def left(self) -> int:
+        """Bytes that may still come out."""
+        return most_unpacked(self._num_bytes) - self._num_unpacked
 
     def add(self, num_bytes: int) -> None:
         """Count bytes that were unpacked."""
-        self.left -= num_bytes
+        self._num_unpacked += num_bytes
         if self.left < 0:
-            raise too_large(self._path)
+            raise too_large(self._path, self._num_bytes)
+
+    def take(self, num_bytes: int) -> None:
+        """Count bytes that came through a pipe, whose size nobody knows."""
+        self._num_bytes += num_bytes
 
 
 def most_unpacked(num_bytes: int) -> int:
@@ -46,9 +57,9 @@ def most_unpacked(num_bytes: int) -> int:
     return max(LEAST_UNPACKED_BYTES, MAX_GROWTH * num_bytes)
 
 
-def too_large(path: Path) -> RecordingError:
+def too_large(path: Path, num_bytes: int | None = None) -> RecordingError:
     """Return the error of a file that holds more than any log of its size does."""
-    size = path.stat().st_size
+    size = path.stat().st_size if num_bytes is None else num_bytes
     return RecordingError(
         path,
         f"holds more than {describe_bytes(most_unpacked(size))}, unpacked, in {size:,} bytes, and no log is compressed "

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from kdgat.canbus.readers.rows import MAX_CHANNELS, Rows, RowStatus, join_rows
 
 _REFUSED = 3  # exit status of the process for a file that is no use; it prints why
 _COLUMNS = ("timestamp", "identifier", "payload", "length", "label", "status")
-_KINDS = ("CAN_DataFrame", "CAN_RemoteFrame", "CAN_ErrorFrame")
+_KINDS = ("CAN_DataFrame", "CAN_RemoteFrame", "CAN_ErrorFrame", "CAN_OverloadFrame")
 
 
 def read_mf4(path: Path) -> Rows:
@@ -88,7 +89,7 @@ def _read_here(path: Path) -> Rows:
         with asammdf.MDF(path) as measurement:
             if measurement.version < "4":
                 raise RecordingError(path, f"is MDF {measurement.version}, which holds no frames; export it as MF4")
-            groups = list(_read_groups(measurement, measurement.header.start_time.timestamp()))
+            groups = list(_read_groups(measurement, _start_s(measurement.header.start_time)))
     except (RecordingError, MemoryError):
         raise
     except Exception as error:  # asammdf raises whatever a damaged block leads it to
@@ -101,6 +102,11 @@ def _read_here(path: Path) -> Rows:
             "is a measurement without CAN frames (no CAN_DataFrame in it); export the bus events, not decoded signals",
         )
     return _in_order_of_time(groups)
+
+
+def _start_s(start: datetime) -> float:
+    """Return seconds since 1970; what is the time of some place is read as UTC, wherever it is read."""
+    return (start if start.tzinfo else start.replace(tzinfo=UTC)).timestamp()
 
 
 def _read_groups(measurement: Any, start_s: float) -> Iterator[Rows]:
@@ -125,6 +131,8 @@ def _rows(kind: str, timestamp: NDArray[np.float64], samples: NDArray[Any]) -> R
     status = np.zeros(num_frames, np.uint8)
     if kind == "CAN_ErrorFrame":
         status[:] = RowStatus.ERROR_FRAME
+    elif kind == "CAN_OverloadFrame":
+        status[:] = RowStatus.EVENT
     elif kind == "CAN_DataFrame":
         data = samples[fields["DataBytes"]].reshape(num_frames, -1)[:, :MAX_PAYLOAD_BYTES]
         length = column("DataLength" if "DataLength" in fields else "DLC")

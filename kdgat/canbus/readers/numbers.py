@@ -21,8 +21,11 @@ CAN_FD, CAN_XL, EVENT = int(RowStatus.CAN_FD), int(RowStatus.CAN_XL), int(RowSta
 ODD, HEX, LONG = int(RowStatus.PAYLOAD_ODD), int(RowStatus.PAYLOAD_HEX), int(RowStatus.PAYLOAD_LONG)
 MISMATCH, LABEL, FIELDS = int(RowStatus.LENGTH_MISMATCH), int(RowStatus.LABEL), int(RowStatus.FIELDS)
 TRUNCATED, LENGTH, TRAILING = int(RowStatus.TRUNCATED), int(RowStatus.LENGTH), int(RowStatus.TRAILING)
+NAME = int(RowStatus.NAME)
 
 _NEWLINE, _SPACE, _DOT, _ZERO, _ONE = ord("\n"), ord(" "), ord("."), ord("0"), ord("1")
+_RETURN, _COMMA, _ESCAPE, _LOWER_M = ord("\r"), ord(","), 0x1B, ord("m")
+_MAX_COLOUR = 16  # bytes of a sequence that sets one
 _NINE, _PLUS, _MINUS, _UPPER_E, _LOWER_E = ord("9"), ord("+"), ord("-"), ord("E"), ord("e")
 _UPPER_R, _UPPER_T, _LOWER_X = ord("R"), ord("T"), ord("x")
 _ERROR_FLAG = 0x20000000  # of SocketCAN: bit 29 of an id marks an error frame
@@ -46,6 +49,26 @@ def count_lines(data: Bytes, start: int) -> int:
     if len(data) > start and data[len(data) - 1] != _NEWLINE:
         num_lines += 1
     return num_lines
+
+
+@njit(cache=True, nogil=True)
+def as_plain_lines(data: Bytes, end_by_return: bool) -> Bytes:
+    """Return lines that end by a newline, with spaces for what begins or ends a colour on a terminal."""
+    plain = data.copy()
+    end = len(data)
+    i = 0
+    while i < end:
+        if data[i] == _RETURN and end_by_return:
+            plain[i] = _NEWLINE
+        elif data[i] == _ESCAPE:
+            k = i
+            while k < end and k < i + _MAX_COLOUR and data[k] != _LOWER_M and (k == i or data[k] > _SPACE):
+                k += 1
+            if k < end and data[k] == _LOWER_M:
+                plain[i : k + 1] = _SPACE
+                i = k
+        i += 1
+    return plain
 
 
 @njit(cache=True, nogil=True)
@@ -107,14 +130,17 @@ def find_channel(data: Bytes, a: int, b: int, names: Any, num_names: int) -> int
 
 @njit(cache=True, nogil=True)
 def judge_line_end(data: Bytes, next_line: int, fault: int) -> int:
-    if next_line > len(data) and fault in (FIELDS, MISMATCH, ODD):
+    if next_line > len(data) and fault in (FIELDS, MISMATCH, ODD, NAME):
         return TRUNCATED
     return fault
 
 
 @njit(cache=True, nogil=True)
 def read_number(data: Bytes, a: int, b: int) -> float:
-    """Read a decimal number, NaN if it is none; equal to the nearest float64 for up to 15 decimals."""
+    """Read a decimal number, NaN if it is none; equal to the nearest float64 for up to 15 decimals.
+
+    A comma is a decimal sign, too: thousands are never set apart, and two of them make no number.
+    """
     negative = False
     if a < b and (data[a] == _MINUS or data[a] == _PLUS):
         negative = data[a] == _MINUS
@@ -134,7 +160,7 @@ def read_number(data: Bytes, a: int, b: int) -> float:
                     num_decimals += 1
             elif not in_fraction:
                 num_decimals -= 1  # one more whole digit than is kept
-        elif byte == _DOT and not in_fraction:
+        elif byte in (_DOT, _COMMA) and not in_fraction:
             in_fraction = True
         else:
             break
@@ -285,15 +311,23 @@ def read_spaced_bytes(data: Bytes, i: int, stated_length: int, payload: Bytes) -
 
 
 @njit(cache=True, nogil=True)
-def read_label(data: Bytes, a: int, b: int) -> int:
-    """Read a label, -1 if it is none of 0, 1, R (regular), T (injected)."""
-    if b - a != 1:
-        return -1
-    if data[a] == _ZERO or data[a] == _UPPER_R:
-        return 0
-    if data[a] == _ONE or data[a] == _UPPER_T:
-        return 1
-    return -1
+def read_label(data: Bytes, a: int, b: int, words: Any) -> int:
+    """Read a label: what it means by the table of `kdgat.canbus.readers.labels`, -1 if it is no word of it."""
+    text, bounds, values, other = words
+    if other < 0 and b - a == 1:  # what nearly all files have
+        if data[a] == _ZERO or data[a] == _UPPER_R:
+            return 0
+        if data[a] == _ONE or data[a] == _UPPER_T:
+            return 1
+    for k in range(len(values)):
+        first = bounds[k]
+        if bounds[k + 1] - first == b - a:
+            i = 0
+            while i < b - a and data[a + i] | 32 == text[first + i]:
+                i += 1
+            if i == b - a:
+                return values[k]
+    return other if a < b else -1
 
 
 @njit(cache=True, nogil=True)

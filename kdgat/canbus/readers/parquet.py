@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
@@ -19,6 +20,7 @@ from polars.io.plugins import register_io_source
 
 from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.readers.labels import refuse_unknown_words, value_of
 from kdgat.canbus.readers.limits import most_unpacked, too_large
 from kdgat.canbus.readers.parquet_pages import check_pages
 from kdgat.canbus.readers.rows import Rows, RowStatus
@@ -29,11 +31,12 @@ COLUMN_NAMES = {
     "timestamp": ("timestamp", "time"),
     "id": ("id", "arbitration_id", "can_id"),
     "data_field": ("data_field", "data", "payload"),
-    "label": ("label", "attack"),
+    "label": ("label", "labels", "attack", "is_attack", "flag", "class"),
 }
 """Column -> accepted names, compared without case."""
 CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
+STORE_NUMBERS = "store 0 for benign and 1 for attack"
 _ROWS_IN_GROUP = 1 << 18
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
@@ -87,6 +90,14 @@ def _refuse_damaged_pages(path: Path) -> None:
         raise too_large(path)
 
 
+def has_label_column(path: Path) -> bool:
+    """Return whether a file has labels; RecordingError if it cannot be read, or has other columns."""
+    try:
+        return "label" in _columns(path, list(pl.read_parquet_schema(path)))
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+
+
 def check_columns(path: Path) -> int:
     """Return how many rows a file has; RecordingError if it cannot be read, or has other columns."""
     _refuse_damaged_pages(path)
@@ -122,7 +133,7 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     status = np.zeros(len(read.timestamp), dtype=np.uint8)
     label = np.zeros(len(status), dtype=np.uint8)
     if read.label is not None:
-        label = _judge_label(read.label, status)
+        label = _judge_label(path, read.label, status)
     unclear = np.flatnonzero(~read.is_clear)
     if unclear.size:
         own = np.zeros(len(unclear), dtype=np.uint8)
@@ -263,13 +274,19 @@ def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[
 
 def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if column.dtype == pl.String:
-        column = column.replace_strict({"0": 0, "1": 1, "R": 0, "T": 1}, default=None, return_dtype=pl.Int64)
+        words = [word for word in column.unique().to_list() if word is not None]
+        values = {word: value_of(word) for word in words}
+        unknown = column.filter(column.replace_strict(values, default=0, return_dtype=pl.Int64) < 0)
+        refuse_unknown_words(path, Counter(unknown.to_list()), STORE_NUMBERS)
+        column = column.replace_strict(values, default=None, return_dtype=pl.Int64)
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
-        raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
-    return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
+        raise RecordingError(path, f"column label holds {column.dtype}; {STORE_NUMBERS}")
+    return _judge_label(path, column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
 
 
-def _judge_label(label: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+def _judge_label(path: Path, label: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    kinds = label[(label > 1.0) & (label == np.floor(label))]
+    refuse_unknown_words(path, Counter(f"{kind:.0f}" for kind in kinds), STORE_NUMBERS)
     status[(label != 0.0) & (label != 1.0)] = RowStatus.LABEL
     return (label == 1.0).astype(np.uint8)
 

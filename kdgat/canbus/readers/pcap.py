@@ -10,19 +10,23 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
+
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
-from kdgat.canbus.readers.detect import load_library, open_recording
-from kdgat.canbus.readers.rows import FrameColumns, Rows
+from kdgat.canbus.readers.detect import load_library
+from kdgat.canbus.readers.packing import open_recording
+from kdgat.canbus.readers.rows import FrameColumns, Rows, RowStatus
 
 LINK_SOCKETCAN, LINK_COOKED, LINK_COOKED_2 = 227, 113, 276
 """Link types: SocketCAN, and the cooked captures of all interfaces at once (`tcpdump -i any`)."""
-_PROTOCOL_CAN, _PROTOCOL_CAN_FD = 0x000C, 0x000D
+_PROTOCOLS = (0x000C, 0x000D, 0x000E)  # CAN, CAN FD, CAN XL
 _COOKED_HEADER, _COOKED_2_HEADER, _FRAME_HEADER = 16, 20, 8
 _EXTENDED_FLAG, _REMOTE_FLAG, _ERROR_FLAG = 0x80000000, 0x40000000, 0x20000000
 _STANDARD_MASK, _EXTENDED_MASK = 0x7FF, 0x1FFFFFFF
 _FD_FRAME_FLAG = 0x04
+_XL_FRAME_FLAG = 0x80  # where frames of other kinds have their length
 _PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
-_INTERFACE_BLOCK, _PACKET_BLOCK = 1, 6
+_INTERFACE_BLOCK, _OLD_PACKET_BLOCK, _SIMPLE_PACKET_BLOCK, _PACKET_BLOCK = 1, 2, 3, 6
 _IF_NAME, _IF_TSRESOL, _IF_TSOFFSET = 2, 9, 14
 _MAX_BLOCK_BYTES = 1 << 24  # a larger one is damage
 _NUM_VOTES = 200
@@ -68,6 +72,8 @@ def read_pcap(path: Path, size: int) -> Iterator[Rows]:
             elif frame.data is not None:
                 _append(columns, frame, frame.data, order)
                 num_frames += 1
+            else:  # a packet of another protocol
+                columns.append(frame.timestamp, 0, b"", None, int(RowStatus.EVENT))
             if len(columns) >= size:
                 yield columns.take()
     if first and not num_frames:
@@ -80,11 +86,18 @@ def read_pcap(path: Path, size: int) -> Iterator[Rows]:
 
 
 def _append(columns: FrameColumns, frame: _Frame, data: bytes, order: str) -> None:
-    if len(data) < _FRAME_HEADER or len(data) < _FRAME_HEADER + min(data[4], MAX_PAYLOAD_BYTES):
+    if _is_long(data):
+        columns.append(frame.timestamp, 0, b"", frame.interface, int(RowStatus.CAN_XL))
+        return
+    flags = int(struct.unpack_from(order, data)[0]) if len(data) >= _FRAME_HEADER else 0
+    length = data[4] if len(data) >= _FRAME_HEADER else 0
+    has_bytes = not flags & (_REMOTE_FLAG | _ERROR_FLAG)  # a remote frame only asks for so many
+    if len(data) < _FRAME_HEADER + (min(length, MAX_PAYLOAD_BYTES) if has_bytes else 0):
         columns.append_damage()
         return
-    flags = int(struct.unpack_from(order, data)[0])
-    length = data[4]
+    if not np.isfinite(frame.timestamp):
+        columns.append(0.0, 0, b"", frame.interface, int(RowStatus.TIMESTAMP))
+        return
     columns.append_frame(
         frame.timestamp,
         flags & (_EXTENDED_MASK if flags & _EXTENDED_FLAG else _STANDARD_MASK),
@@ -96,11 +109,16 @@ def _append(columns: FrameColumns, frame: _Frame, data: bytes, order: str) -> No
     )
 
 
+def _is_long(data: bytes) -> bool:
+    return len(data) > 4 and bool(data[4] & _XL_FRAME_FLAG)
+
+
 def _is_network_order(frames: Sequence[_Frame]) -> bool:
     """Find the byte order of ids by what they look like: captures ought to hold network order, but not all do."""
 
     def score(order: str) -> tuple[int, int]:
-        ids = [struct.unpack_from(order, frame.data)[0] for frame in frames if frame.data and len(frame.data) >= 4]
+        whole = [frame.data for frame in frames if frame.data and len(frame.data) >= 4 and not _is_long(frame.data)]
+        ids = [struct.unpack_from(order, data)[0] for data in whole]
         return sum(id_ <= _STANDARD_MASK for id_ in ids), sum(bool(id_ & _EXTENDED_FLAG) for id_ in ids)
 
     return score(">I") >= score("<I")
@@ -143,8 +161,13 @@ def _pcapng_frames(pcapng: ModuleType, stream: BufferedIOBase) -> Iterator[_Fram
             raise EOFError("it is cut off")
         if kind == _INTERFACE_BLOCK:
             interfaces.append(_interface(pcapng, order, block, len(interfaces)))
-        elif kind == _PACKET_BLOCK:
-            index, high, low, num_captured = struct.unpack_from(f"{order}4I", block, 8)
+        elif kind == _SIMPLE_PACKET_BLOCK and interfaces:  # it has no time
+            (num_captured,) = struct.unpack_from(f"{order}I", block, 8)
+            name, data = _unwrap(interfaces[0].link, interfaces[0].name, block[12:-4][:num_captured])
+            yield _Frame(float("nan"), interfaces[0].link, name, data)
+        elif kind in (_OLD_PACKET_BLOCK, _PACKET_BLOCK):
+            form = f"{order}4I" if kind == _PACKET_BLOCK else f"{order}H2x3I"
+            index, high, low, num_captured = struct.unpack_from(form, block, 8)
             if index >= len(interfaces):
                 raise ValueError("a packet of an interface that is not described")
             interface = interfaces[index]
@@ -174,8 +197,8 @@ def _unwrap(link: int, interface: str | None, packet: bytes) -> tuple[str | None
         return interface, packet
     if link == LINK_COOKED and len(packet) >= _COOKED_HEADER:
         protocol = struct.unpack_from(">H", packet, 14)[0]
-        return interface, packet[_COOKED_HEADER:] if protocol in (_PROTOCOL_CAN, _PROTOCOL_CAN_FD) else None
+        return interface, packet[_COOKED_HEADER:] if protocol in _PROTOCOLS else None
     if link == LINK_COOKED_2 and len(packet) >= _COOKED_2_HEADER:
         protocol, index = struct.unpack_from(">HxxI", packet)
-        return str(index), packet[_COOKED_2_HEADER:] if protocol in (_PROTOCOL_CAN, _PROTOCOL_CAN_FD) else None
+        return str(index), packet[_COOKED_2_HEADER:] if protocol in _PROTOCOLS else None
     return interface, None

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Final
@@ -25,9 +25,7 @@ from kdgat.canbus.messages import (
     OTHER_CHANNEL,
     BadRow,
     Messages,
-    ReadLimits,
     RecordingError,
-    list_passed_over,
 )
 
 
@@ -49,6 +47,7 @@ class RowStatus(IntEnum):
     TRAILING = 13
     TIMESTAMP_RANGE = 14
     DAMAGED = 15
+    NAME = 16
     # From here on neither message nor damage; counted by kind.
     OTHER_CHANNEL = 249
     EVENT = 250  # what a tool writes of itself, or of the state of the bus, and a packet of another protocol
@@ -86,12 +85,13 @@ REASONS = {
     RowStatus.PAYLOAD_HEX: "payload is no hexadecimal text",
     RowStatus.PAYLOAD_LONG: "payload is longer than 8 bytes",
     RowStatus.LENGTH_MISMATCH: "data length code and payload bytes differ",
-    RowStatus.LABEL: "label is none of 0, 1, R, T",
+    RowStatus.LABEL: "label is none of 0, 1, R, T, nor a word such as Normal or Attack",
     RowStatus.FIELDS: "too few fields",
     RowStatus.TRUNCATED: "last line is cut off",
     RowStatus.LENGTH: "data length code is no number from 0 to 8",
     RowStatus.TRAILING: "too many fields",
     RowStatus.DAMAGED: "the file is cut off or damaged from here on",
+    RowStatus.NAME: "id is a name and its number is not said; export the log with ids instead of symbolic names",
     RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in ms or ns (--time-unit)?",
 }
 _GOOD, _CAN_FD, _ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.CAN_FD), int(RowStatus.ERROR_FRAME)
@@ -114,6 +114,7 @@ class Rows:
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
     unit: str | None = "s"  # of the timestamps, as the format states it; None where it does not
+    unknown_labels: Counter[str] = field(default_factory=Counter)  # words of rows that are bad for them
 
 
 def judge_timestamps(rows: Rows) -> None:
@@ -153,34 +154,6 @@ def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: in
         num_bad_rows=num_bad,
         passed_over=Counter({name: int(counts[kind]) for kind, name in PASSED_OVER.items() if counts[kind]}),
     )
-
-
-def refuse_damage(
-    path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], passed_over: Counter[str], limits: ReadLimits
-) -> None:
-    """Raise RecordingError when no row is good or too many are bad."""
-    num_rows = num_good + num_bad
-    if num_rows == 0:
-        others = ", ".join(list_passed_over(passed_over))
-        raise RecordingError(
-            path,
-            f"holds no message of classic CAN, only {others}: those are not read; record or export classic CAN frames"
-            if others
-            else "holds no message; export the recording again",
-        )
-    if num_good == 0:
-        raise RecordingError(
-            path,
-            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
-            "check that its format is one that `kdgat data import --help` lists",
-        )
-    if num_bad > limits.max_bad_fraction * num_rows:
-        examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
-        raise RecordingError(
-            path,
-            f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
-            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
-        )
 
 
 def select_channel(rows: Rows, path: Path, channel: str | None) -> None:
@@ -336,6 +309,7 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
         unit=portions[0].unit,
+        unknown_labels=sum((rows.unknown_labels for rows in portions), Counter()),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -13,27 +14,35 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
-from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, parse_asc
-from kdgat.canbus.readers.candump import parse_candump, parse_named
-from kdgat.canbus.readers.csv import find_columns, parse_separated
+from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
+from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
+from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
-from kdgat.canbus.readers.numbers import count_lines
+from kdgat.canbus.readers.labels import count_words, label_words
+from kdgat.canbus.readers.named import parse_named
+from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
 from kdgat.canbus.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus, damaged_row, join_rows
+from kdgat.canbus.readers.tools import ReadLine, ToolLines, find_tool, refuse_foreign
 from kdgat.canbus.readers.trc import TRACE_LINE, TRACE_VERSION, find_trace_roles, parse_trace
 
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
 SNIFFED_BYTES = 1 << 16
+MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, because it is no known word
 BASES = {"hexadecimal": 16, "decimal": 10}
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 KNOWN_FORMATS = (
     "Parquet (timestamp, id, data_field, label)",
     "CSV timestamp,arbitration_id,data_field,attack (can-train-and-test)",
     "CSV timestamp,id,dlc,byte,...,byte,flag (HCRL Car-Hacking, HCRL Survival; R regular, T injected)",
-    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
-    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
+    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free; python-can's printed "
+    "messages)",
+    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`, and what candump shows on a screen with times",
     "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
+    "logs and exports of GVRET (SavvyCAN), Cabana, panda, python-can (CSV, SQLite), BUSMASTER, CL1000 and CL2000, "
+    "CRTD, CANHacker, Lawicel with times, Microchip, Avisaro, PP2CAN, CANopen Magic, IXXAT MiniLog",
 )
 
 
@@ -43,8 +52,10 @@ class TextFormat(StrEnum):
     SEPARATED = "separated"
     NAMED = "named"
     CANDUMP = "candump"
+    TIMELESS = "candump without times"
     ASC = "Vector ASC"
     TRACE = "PEAK TRC"
+    TOOL = "tool"
 
 
 FORMAT_OF_SUFFIX = {".asc": TextFormat.ASC, ".trc": TextFormat.TRACE}
@@ -60,10 +71,15 @@ class Layout:
     separator: str = ","
     roles: tuple[int, ...] = ()
     labelled: bool = False
+    attack_labels: tuple[str, ...] = ()  # words; without any those that are known
     base: int = 16
     is_relative: bool = False
     payload_base: int = 16
     unit: str | None = "s"  # of the times, where the format states it
+    is_named: bool = False  # it names messages instead of saying their ids
+    newline: str = "\n"
+    is_coloured: bool = False
+    tool: Callable[[], ReadLine] | None = None  # makes what reads the lines of a tool
 
 
 class LineParser:
@@ -76,10 +92,18 @@ class LineParser:
         self._num_lines = layout.num_header_lines
         self._channels: list[str] = []
         self._clock = 0.0
+        self._tool = None if layout.tool is None else ToolLines(layout.tool())
 
     def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
         """Parse the lines from `start` on, with a status each; line numbers and channels continue over the blocks."""
         layout = self.layout
+        if layout.newline != "\n" or layout.is_coloured:
+            data = as_plain_lines(data, layout.newline != "\n")
+        if self._tool is not None:
+            rows = self._tool.parse(data, start)
+            self._num_lines += len(rows.status)
+            self._channels = list(rows.channels)
+            return rows
         num_lines = count_lines(data, start)
         timestamp = np.zeros(num_lines)
         identifier = np.zeros(num_lines, dtype=np.uint32)
@@ -90,21 +114,21 @@ class LineParser:
         columns = (timestamp, identifier, payload, length)
         channel = None
         if layout.text_format is TextFormat.SEPARATED:
+            words = label_words(layout.attack_labels)
             parse_separated(
-                data, start, ord(layout.separator), self._roles, layout.labelled, layout.base, layout.payload_base,
-                *columns, label, status,
+                data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
+                layout.payload_base, *columns, label, status,
             )  # fmt: skip
-        elif layout.text_format is TextFormat.NAMED:
-            parse_named(data, start, *columns, status)
         else:
             channel = np.empty(num_lines, dtype=np.uint8)
             names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
-            if layout.text_format is TextFormat.CANDUMP:
+            if layout.text_format is TextFormat.NAMED:
+                num_names = parse_named(data, start, names, *columns, channel, status)
+            elif layout.text_format is TextFormat.CANDUMP:
                 num_names = parse_candump(data, start, names, *columns, channel, status)
             elif layout.text_format is TextFormat.ASC:
-                num_names, self._clock = parse_asc(
-                    data, start, layout.base, layout.is_relative, self._clock, names, *columns, channel, status
-                )
+                form = (layout.base, layout.is_relative, layout.is_named)
+                num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
             else:
                 num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
             channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
@@ -121,7 +145,20 @@ class LineParser:
             tuple(self._channels),
             num_header_lines,
             layout.unit,
+            self._unknown_labels(data, start, status),
         )
+
+    def _unknown_labels(self, data: NDArray[np.uint8], start: int, status: NDArray[np.uint8]) -> Counter[str]:
+        """Count the words that are no labels, where a label should be."""
+        bad = np.flatnonzero(status == RowStatus.LABEL)
+        if not bad.size:
+            return Counter()
+        roles = self.layout.roles
+        column = roles.index(ROLE_LABEL) if ROLE_LABEL in roles else -1
+        ends = np.flatnonzero(data[start:] == ord("\n")) + start
+        bounds = np.concatenate([[start], ends + 1, [len(data)]])
+        lines = (data[bounds[row] : bounds[row + 1]].tobytes() for row in bad[:MOST_COUNTED])
+        return count_words(lines, self.layout.separator, column)
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
         """Return a bad row behind the lines that were parsed: the file ends here before its end."""
@@ -162,20 +199,35 @@ def read_text(
 def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NOTHING_SAID) -> tuple[Layout, int]:
     """Find the format from the first bytes of a file, and where its first row starts."""
     offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
-    lines = head[offset:].decode("latin-1").split("\n")
-    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES], options)
+    newline = "\n" if b"\n" in head or b"\r" not in head else "\r"
+    lines = head[offset:].decode("latin-1").split(newline)
+    seen = (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES]
+    plain = [_COLOUR.sub("", line) for line in seen]
+    layout = replace(find_layout(path, plain, options), newline=newline, is_coloured=plain != seen)
     return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
 def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING_SAID) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
-    text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
+    if promised in (None, TextFormat.TRACE) and (tool := find_tool(lines)):  # CANHacker calls its logs .trc, too
+        require_table(path, options, "the log of a tool")
+        return Layout(TextFormat.TOOL, tool=tool)
+    refuse_foreign(path, lines)
+    text_format = _find_format(lines)
     first = next((line.strip() for line in lines if line.strip()), "")[:SHOWN_CHARACTERS]
+    if not first:
+        raise RecordingError(path, "holds nothing but blank lines; export the recording again")
     if promised is not None and text_format is not promised:
         raise RecordingError(
             path,
             f"is named {path.suffix}, but is no {promised} log (it starts with {first!r}); name it after its format",
+        )
+    if text_format is TextFormat.TIMELESS:
+        raise RecordingError(
+            path,
+            f"is what candump shows without times (it starts with {first!r}), and traffic is judged by its times; "
+            "record it again by `candump -L can0 > drive.log`, or with times on the screen, `candump -ta can0`",
         )
     if text_format is None:
         require_text(path, lines)
@@ -183,12 +235,18 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
             path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
         )
     if text_format is TextFormat.SEPARATED:
-        bases = (BASES[options.identifiers or "hexadecimal"], BASES[options.payload])
-        return Layout(text_format, *find_columns(path, lines, options), base=bases[0], payload_base=bases[1], unit=None)
+        return Layout(
+            text_format,
+            *find_columns(path, lines, options),
+            attack_labels=options.attack_labels,
+            base=BASES[options.identifiers or "hexadecimal"],
+            payload_base=BASES[options.payload],
+            unit=None,
+        )
     require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
-        return Layout(text_format, base=base, is_relative=is_relative)
+        return Layout(text_format, base=base, is_relative=is_relative, is_named=has_names(lines, base))
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
     unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
     return Layout(text_format, roles=roles, unit=unit)
@@ -213,8 +271,12 @@ def _format_of_line(line: str) -> TextFormat | None:
         return None
     if tokens[0] == "Timestamp:":
         return TextFormat.NAMED
-    if tokens[0].startswith("(") and tokens[0].endswith(")"):
+    if CANDUMP_LINE.match(line):
         return TextFormat.CANDUMP
+    if EXPLANATION.match(line):
+        return None
+    if TIMELESS_LINE.match(line):
+        return TextFormat.TIMELESS
     if any(separator in line for separator in ",;\t"):
         return TextFormat.SEPARATED
     return None

@@ -68,7 +68,7 @@ _TRACE_ROLES = {
 }
 TRACE_VERSION = re.compile(r";\$FILEVERSION=(\S+)")
 _TRACE_NAMED_COLUMNS = re.compile(r";\$COLUMNS=(\S+)")
-TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+(\.\d+)?\s")
+TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+([.,]\d+)?\s")
 _LOWER_E, _LOWER_R, _UPPER_F, _SEMICOLON, _LOWER_B = ord("e"), ord("r"), ord("F"), ord(";"), ord("b")
 _LOWER_D, _LOWER_F, _LOWER_I, _LOWER_T = ord("d"), ord("f"), ord("i"), ord("t")
 

@@ -17,7 +17,7 @@ from kdgat.training import EpochSource, TrainingConfig
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size.partition import StepStart, cut
 from kdgat.training.config import budget_needed
-from kdgat.training.device import make_optimizer, release_memory
+from kdgat.training.device import make_optimizer, release_memory, to_device
 from kdgat.training.measure import measure_allocation
 from kdgat.training.random_state import separate_randomness
 from kdgat.training.steps import Steps
@@ -100,9 +100,7 @@ class StepTrials:
     def _step(self, indices: NDArray[np.int64]) -> None:
         """Do what the trainer does with a batch: forward and backward, part by part, and the optimizer's step."""
         for part in cut(indices, self._config.accumulate):
-            batch = self._source.gather(part)
-            if self._fabric.device.type != "cpu":
-                batch = self._fabric.to_device(batch)
+            batch = to_device(self._fabric, self._source.gather(part))
             with Averages().listen(self._module), self._fabric.autocast():
                 loss = self._steps.train(batch, 0)
             self._fabric.backward(loss * (len(part) / len(indices)))

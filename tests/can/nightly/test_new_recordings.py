@@ -377,7 +377,7 @@ def test_every_file_of_the_inbox_is_used_or_refused_with_what_to_do(places: Plac
     assert night.refused.keys() == {str(notes), str(table)}
     assert "no scenario in its name" in night.refused[str(notes)]
     assert "remove it" in night.refused[str(notes)]
-    assert "ends in none of .parquet, .csv" in night.refused[str(table)]
+    assert "is no recording (has an unknown format" in night.refused[str(table)]
 
 
 def test_a_night_of_which_every_file_is_refused_is_told_from_one_that_only_repeats_it(places: Places) -> None:

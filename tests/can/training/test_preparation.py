@@ -416,7 +416,7 @@ def _without_labels(messages: Messages) -> Messages:
 
 
 def test_training_recording_without_labels_is_refused(inputs: dict[str, StageInput], tmp_path: Path) -> None:
-    name = "train/train_01_attack_free/unknown"
+    name = "train/train_01/unknown"
     unlabelled = _write(tmp_path, name, _without_labels(_planted(5)))
     evidence = _failure(tmp_path / "run", {**inputs, name: unlabelled})
     assert "has no labels" in evidence

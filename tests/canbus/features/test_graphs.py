@@ -250,6 +250,19 @@ def test_windows_of_a_campaign_that_silences_are_attacked_without_an_injected_me
     assert (graphs.x[attacked, NODE["waiting"]] == 1.0).all()
 
 
+def test_of_a_time_in_which_nobody_knows_the_injected_messages_windows_are_attacked_and_no_identifier_is() -> None:
+    label = np.zeros(300, np.uint8)
+    label[100:150] = 1
+    label[250] = 1
+    messages = make_messages(np.arange(300) * 1e-3, np.arange(300) % 5, label=label)
+    messages.campaigns = (AttackCampaign("unknown", 0.1, 0.149),)
+    graphs = windows_to_graphs(messages, WindowConfig(size=100, stride=100))
+    assert graphs["y"].tolist() == [0, 1, 1]
+    window = np.repeat(np.arange(3), graphs.node_counts)
+    assert set(window[graphs["node_y"] == 1].tolist()) == {2}
+    assert graphs["kind"].tolist() == [0, ATTACK_KINDS.index("unknown"), ATTACK_KINDS.index("unknown")]
+
+
 def test_an_injected_message_without_a_known_campaign_is_of_an_unknown_kind() -> None:
     label = np.zeros(300, np.uint8)
     label[150] = 1

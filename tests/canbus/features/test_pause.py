@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, windows_to_graphs
-from kdgat.canbus.features.bus_time import NUM_PAUSE_STATE, RESUMED_AT, end_silence, is_long_silence
+from kdgat.canbus.features.bus_time import LONGEST_GRACE_S, NUM_PAUSE_STATE, RESUMED_AT, end_silence, is_long_silence
 
 OVERDUE_BOUND, EARLY_BOUND = 1.0, 0.6
 
@@ -76,6 +76,48 @@ def test_an_identifier_that_does_not_come_back_after_a_pause_is_waited_for() -> 
     is_alarm = graphs["overdue"] > OVERDUE_BOUND
     assert not is_alarm[start < 29.0].any()
     assert is_alarm[start > 36.0].all()
+
+
+def _asleep(messages: Messages, spread_s: float, rest_s: float = 600.0) -> Messages:
+    """Let the bus sleep after 30 s; its units wake one after the other."""
+    time = messages.timestamp - messages.timestamp[0]
+    identifiers, number = np.unique(messages.identifier, return_inverse=True)
+    wakes = 30.0 + np.random.default_rng(1).permutation(np.linspace(0.0, spread_s, len(identifiers)))[number]
+    awake = messages.select((time < 30.0) | (time >= wakes))
+    time = awake.timestamp - messages.timestamp[0]
+    return replace(awake, timestamp=awake.timestamp + rest_s * (time >= 30.0))
+
+
+@pytest.mark.parametrize("spread_s", [0.0, 0.1, 0.5, 1.5])
+@pytest.mark.parametrize("rest_s", [20.0, 600.0])
+def test_units_that_wake_one_after_the_other_are_no_alarm(spread_s: float, rest_s: float) -> None:
+    assert not _clock_alarms(_asleep(_drive(), spread_s, rest_s)).any()
+
+
+@pytest.mark.parametrize("spread_s", [0.0, 0.5, 1.5])
+def test_an_identifier_that_does_not_wake_is_found_after_the_grace(spread_s: float) -> None:
+    woken = _asleep(_drive(), spread_s)
+    time = woken.timestamp - woken.timestamp[0]
+    identifiers, counts = np.unique(woken.identifier, return_counts=True)
+    silenced = identifiers[np.argmax(counts)]
+    graphs = windows_to_graphs(woken.select((woken.identifier != silenced) | (time < 30.0)), WindowConfig())
+    start, is_alarm = graphs["start_time"] - woken.timestamp[0], graphs["overdue"] > OVERDUE_BOUND
+    assert not is_alarm[start < 29.0].any()
+    assert is_alarm[start > 630.0 + LONGEST_GRACE_S].all()
+    if not spread_s:  # all others are there at once
+        assert is_alarm[start > 630.0 + 0.5 * LONGEST_GRACE_S].all()
+
+
+def test_an_identifier_that_was_silenced_before_the_bus_slept_is_waited_for_again() -> None:
+    woken = _asleep(_drive(), 0.5)
+    time = woken.timestamp - woken.timestamp[0]
+    identifiers, counts = np.unique(woken.identifier, return_counts=True)
+    silenced = identifiers[np.argmax(counts)]
+    graphs = windows_to_graphs(woken.select((woken.identifier != silenced) | (time < 25.0)), WindowConfig())
+    start, end = (graphs[name] - woken.timestamp[0] for name in ("start_time", "end_time"))
+    is_alarm = graphs["overdue"] > OVERDUE_BOUND
+    assert is_alarm[(start > 25.2) & (end < 30.0)].all()
+    assert is_alarm[start > 630.0 + LONGEST_GRACE_S].all()
 
 
 def test_pauses_that_are_long_ago_are_forgotten() -> None:

@@ -8,9 +8,11 @@ import struct
 import subprocess
 import sys
 import zlib
+from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
 
+import dpkt
 import numpy as np
 import pytest
 
@@ -20,12 +22,14 @@ from kdgat.canbus.readers import mf4
 from tests.canbus.log_files import (
     MULTI_CHANNEL_WRITERS,
     WRITERS,
+    cooked,
     error_frame,
     fd_frame,
     frames,
     merged,
     mf4_whose_reader,
     remote_frame,
+    socketcan,
     write_log,
     write_pcap,
     write_pcapng,
@@ -318,3 +322,67 @@ def test_an_object_of_no_bytes_in_a_blf_file_is_damage_and_does_not_hold_the_rea
     path.write_bytes(header + begin + packed + bytes(size % 4))
     read = read_recording(path, limits=ReadLimits(max_bad_fraction=1.0))
     assert (len(read), read.num_bad_rows) == (20, 1)
+
+
+def _packet(identifier: int, length: int, flags: int = 0, data: bytes = b"") -> bytes:
+    return struct.pack(">IBBxx", identifier, length, flags) + data
+
+
+def test_packets_of_all_kinds_are_told_apart(tmp_path: Path) -> None:
+    packets = {
+        "remote frame without room for its bytes": _packet(0x400006F0, 8),
+        "message": _packet(0x123, 2, data=b"\1\2"),
+        "error frame": _packet(0x20000004, 8, data=bytes(8)),
+        "CAN FD": _packet(0x123, 12, 4, bytes(64)),
+        "CAN XL": struct.pack(">IBBHI", 0x123, 0x81, 0, 7, 0x12345678) + bytes(7),
+        "message without its last bytes": _packet(0x123, 8, data=b"\1\2"),
+        "less than a frame": b"\0\0",
+    }
+    path = tmp_path / "a.pcap"
+    with path.open("wb") as stream:
+        writer = dpkt.pcap.Writer(stream, linktype=227)
+        for time, packet in enumerate(packets.values()):
+            writer.writepkt(packet, ts=time)
+    read = read_recording(path, limits=LENIENT)
+    assert (read.identifier.tolist(), read.length.tolist()) == ([0x6F0, 0x123], [0, 2])
+    assert read.passed_over == {"error frame": 1, "CAN FD frame": 1, "CAN XL frame": 1}
+    assert [row.line for row in read.bad_rows] == [6, 7]
+
+
+def test_packets_of_other_protocols_are_counted(tmp_path: Path) -> None:
+    other = struct.pack(">HHH8sH", 0, 1, 6, b"", 0x0800) + bytes(40)
+    path = tmp_path / "a.pcap"
+    with path.open("wb") as stream:
+        writer = dpkt.pcap.Writer(stream, linktype=113)
+        for packet in (other, *map(cooked, frames(random_messages(3))), other):
+            writer.writepkt(packet, ts=1.0)
+    read = read_recording(path)
+    assert (len(read), read.passed_over) == (3, {"event of the tool": 2})
+
+
+def test_packets_of_old_kinds_of_pcapng_are_no_less(tmp_path: Path) -> None:
+    path = write_pcapng(tmp_path / "a.pcapng", [])
+    frame = socketcan(next(frames(random_messages(1))))
+    old = struct.pack("<II HHIIII", 2, 32 + len(frame), 0, 0, 0, 1_500_000, len(frame), len(frame))
+    simple = struct.pack("<III", 3, 16 + len(frame), len(frame))
+    ends = (struct.pack("<I", 32 + len(frame)), struct.pack("<I", 16 + len(frame)))
+    path.write_bytes(path.read_bytes() + old + frame + ends[0] + simple + frame + ends[1])
+    read = read_recording(path, limits=LENIENT)
+    assert read.timestamp.tolist() == [1.5]
+    assert [row.reason for row in read.bad_rows] == ["timestamp is no finite number"]  # it has none
+
+
+@pytest.mark.processes
+def test_mf4_of_local_time_is_the_same_wherever_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asammdf = pytest.importorskip("asammdf")
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    start = datetime(2020, 11, 19, 13, 42, 2)
+    with asammdf.MDF(path) as measurement:
+        measurement.header.start_time = start
+        local = measurement.save(tmp_path / "local.mf4")
+    reads = []
+    for zone in ("UTC", "Asia/Shanghai"):
+        monkeypatch.setenv("TZ", zone)
+        reads.append(read_recording(local))
+    assert start.replace(tzinfo=UTC).timestamp() <= reads[0].timestamp[0] < start.replace(tzinfo=UTC).timestamp() + 3600
+    assert reads[0].content_hash() == reads[1].content_hash()

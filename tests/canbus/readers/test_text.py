@@ -62,7 +62,7 @@ def test_events_of_asc_that_are_no_frames_are_passed_over(tmp_path: Path) -> Non
     )
     assert read.identifier.tolist() == [0x123, 0x12345678, 0x321]
     assert read.length.tolist() == [8, 0, 8]
-    assert read.num_bad_rows == 0
+    assert (read.num_bad_rows, read.passed_over["event of the tool"]) == (0, 4)
 
 
 def test_classic_frame_of_a_channel_for_can_fd_is_a_message(tmp_path: Path) -> None:
@@ -101,6 +101,75 @@ def test_damaged_line_of_asc_is_dropped_and_reported(tmp_path: Path, damaged: st
 def test_line_of_asc_that_is_cut_off_is_reported_as_such(tmp_path: Path) -> None:
     text = ASC_HEADER.format(base="hex", timestamps="absolute") + "0.1 1 123 Rx d 1 01\n0.2 1 123 Rx d 4 01 02"
     assert _read(tmp_path / "a.asc", text).bad_rows == [BadRow(8, "last line is cut off")]
+
+
+NAMED = "Length = 160000 BitCount = 84"
+
+
+def test_number_of_a_message_that_asc_names_stands_at_the_end_of_its_line(tmp_path: Path) -> None:
+    read = _asc(
+        tmp_path,
+        f"0.1 1  DAB              Rx   d 1 01  {NAMED} ID = 416\n"
+        f"0.2 1  C4               Rx   d 1 01  {NAMED} ID = 196\n"
+        f"0.3 1  Engine_01        Rx   d 1 01  {NAMED} ID = 418053360x\n"
+        f"0.4 1  Engine_01        Tx   r 4  {NAMED} ID = 418053360x\n"
+        f"0.5 1  123              Rx   d 1 01\n"
+        f"0.6 1  ACC              Rx   d 1 01\n"
+        f"0.7 1  Engine_01        Rx   d 1 01\n"
+        f"0.8 1  Engine_01        Rx   d 1 01  {NAMED} ID = 4x1\n",
+    )
+    assert read.identifier.tolist() == [0x1A0, 0xC4, 418053360, 418053360, 0x123]
+    unnamed = "id is a name and its number is not said; export the log with ids instead of symbolic names"
+    assert [row.reason for row in read.bad_rows] == [unnamed, unnamed, "id is no hexadecimal number"]
+
+
+def test_hexadecimal_digits_are_an_id_where_asc_names_no_message(tmp_path: Path) -> None:
+    assert _asc(tmp_path, "0.1 1  DAB Rx   d 1 01\n0.2 1  ABCx Rx   d 1 01\n").identifier.tolist() == [0xDAB, 0xABC]
+
+
+def test_number_behind_a_name_that_is_cut_off_is_no_id(tmp_path: Path) -> None:
+    text = (
+        ASC_HEADER.format(base="hex", timestamps="absolute")
+        + "0.1 1 ACC Rx d 1 01 ID = 416\n0.2 1 ACC Rx d 1 01 ID = 41"
+    )
+    assert _read(tmp_path / "a.asc", text).bad_rows == [BadRow(8, "last line is cut off")]
+
+
+def test_classic_frames_of_a_channel_for_can_xl_are_messages(tmp_path: Path) -> None:
+    tail = "7f3a {flags} 00000000 000000050005000e"
+    read = _asc(
+        tmp_path,
+        f"0.1 CANXL   1 Rx   CBFF   230000  120  1a0  Its_name  8 8 01 02 03 04 05 06 07 08 {tail.format(flags='0')}\n"
+        f"0.2 CANXL   1 Rx   CEFF   230000   120  12345678x  d 8 01 02 03 04 05 06 07 08 {tail.format(flags='0')}\n"
+        f"0.3 CANXL   1 Tx   CBFF   230000   120  1a0  A  0 0 {tail.format(flags='0')}\n"
+        f"0.4 CANXL   1 Rx   CBFF   230000   120  1a0  4 0 {tail.format(flags='10')}\n"
+        f"0.5 CANXL   1 Rx   FBFF   243215   176  1a0  Name  9 12 {'00 ' * 12} a 12345 00001240\n"
+        "0.6 CANXL   1 Rx   XLFF   984438   4656  1a0  Name  e0 0  1fe  511 1 1f96 00 00000000 e1 89\n"
+        "0.7 CANXL   1 Rx   ErrorFrame\n0.8 CANXL   1 TxRq   CBFF   0   0  1a0  0 0 0 0\n"
+        "0.9 CANXL   1 Rx   CBFF   230000   120  1a0  2 2 01\n",
+        base="dec",
+    )
+    assert read.identifier.tolist() == [0x1A0, 0x12345678, 0x1A0, 0x1A0]
+    assert read.length.tolist() == [8, 8, 0, 0]
+    assert [row.reason for row in read.bad_rows] == ["data length code and payload bytes differ"]
+    assert read.passed_over == {
+        "CAN FD frame": 1,
+        "CAN XL frame": 1,
+        "error frame": 1,
+        "event of the tool": 1,
+        "line without a message": 7,
+    }
+
+
+def test_times_with_a_decimal_comma_are_read(tmp_path: Path) -> None:
+    header = ASC_HEADER.format(base="hex", timestamps="absolute").replace("0.000000", "0,000000")
+    text = "0,000370 1  1F3 Rx d 1 01\n-0,5 1  1F3 Rx d 1 01\n1,605,5 1  1F3 Rx d 1 01\n"
+    read = _read(tmp_path / "a.asc", header + text)
+    assert read.timestamp.tolist() == [0.00037, -0.5]
+    assert read.bad_rows == [BadRow(9, "timestamp is no finite number")]
+    assert _read(tmp_path / "b.asc", text).timestamp.tolist() == [0.00037, -0.5]
+    trace = ";$FILEVERSION=1.1\n  1)  1059,9  Rx  0300  1  00\n"
+    assert _read(tmp_path / "a.trc", trace).timestamp.tolist() == [1059.9 / 1000]
 
 
 TRACES = {
