@@ -160,7 +160,11 @@ class Inspector:
             inspection.notes.append("no labels")
         elif self._labels_from:
             inspection.notes.append(f"labels: {self._labels_from}")
-        if inspection.labelled and not inspection.num_attacks and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS):
+        if (
+            inspection.labelled
+            and not inspection.num_attacks
+            and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS)
+        ):
             inspection.notes.append("named after an attack, but every label is 0")
         return inspection
 

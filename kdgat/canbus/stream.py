@@ -135,7 +135,7 @@ def stream_recording(
         portions = pipe.portions() if piped else read_portions(path, size, options)
         for rows in portions:
             if cutter.meets_another_channel(rows):
-                for others in portions:  # so that the error tells how many messages each channel has
+                for others in () if piped else portions:  # so that the error tells how many each channel has
                     cutter.meets_another_channel(others)
                 raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)

@@ -86,8 +86,8 @@ def detect(
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or a log in which nothing can be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
-    write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which ends
-    with the pipe, too.
+    write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
+    ends with the pipe, too.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
