@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
 from kdgat.base import sha256_of_file, sync_to_disk
 from kdgat.base.files import put_in_place, temporary_path
-from kdgat.canbus.catalog import DatasetError
-from kdgat.canbus.labelling import LEARNED_AS_BENIGN, label_by_times
-from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.catalog import DatasetError, RecordingPlace
+from kdgat.canbus.inspection import Inspector, RecordingInspection
+from kdgat.canbus.labelling import LEARNED_AS_BENIGN
+from kdgat.canbus.logs import write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, ReadOptions, RecordingError
-from kdgat.canbus.names import is_path_part
+from kdgat.canbus.names import is_path_part, recording_name
+from kdgat.canbus.stream import stream_labelled
 
 NO_LABELS = (
     f"{LEARNED_AS_BENIGN}; if it holds none, bring it in by "
@@ -35,8 +39,8 @@ def import_recording(
     limits: ReadLimits | None = None,
     channel: str | None = None,
     options: ReadOptions | None = None,
-) -> tuple[Path, Messages]:
-    """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
+) -> tuple[Path, RecordingInspection]:
+    """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and what is in it.
 
     `attack_free` labels every message benign; `attacks` is a file with the times of attacks in a source without
     labels; `require_labels` refuses one that has none. With `replace` a file of that name gives way; the folder
@@ -44,32 +48,41 @@ def import_recording(
     `options` what it does not say itself. Raise RecordingError for a source that cannot be read or holds attacks then,
     DatasetError for a name that is not possible in the layout or is taken.
     """
-    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel, options=options)
-    if attacks is not None:
-        if messages.labelled and not messages.labels_from:
-            raise RecordingError(source, f"has labels of its own; leave --attacks {attacks} out")
-        label_by_times(messages, source, attacks)
-    messages.name = name or messages.name
-    for key, text in (("scenario", scenario), ("name", messages.name)):
+    name = name or recording_name(source)[1]
+    for key, text in (("scenario", scenario), ("name", name)):
         if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):
             raise DatasetError(
                 f"{key}={text!r}: cannot be part of a file name <scenario>{SCENARIO_SEPARATOR}<recording>.parquet; "
                 f"use letters, digits, - and _, and {SCENARIO_SEPARATOR!r} nowhere in a scenario"
             )
-    if attack_free:
-        if messages.num_attacks:
-            raise RecordingError(source, f"{messages.num_attacks} messages are labelled attacks; drop --attack-free")
-        messages.labelled = True
-    if require_labels and not messages.labelled:
-        raise RecordingError(source, NO_LABELS)
-    target = folder / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet"
+    target = folder / f"{scenario}{SCENARIO_SEPARATOR}{name}.parquet"
     if target.exists() and not replace:
         raise DatasetError(f"{target}: exists already; give another --name, or --replace")
-    kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
-    write_recording(target, messages)
+    kept: Path | None = None
+    with stream_labelled(
+        source, scenario=scenario, limits=limits, channel=channel, options=options, attacks=attacks
+    ) as stream:
+        inspector = Inspector(RecordingPlace(source, scenario, name), options)
+
+        def chunks() -> Iterator[Messages]:
+            nonlocal kept
+            for messages in inspector.watched(stream):
+                if require_labels and not (messages.labelled or attack_free):
+                    raise RecordingError(source, NO_LABELS)
+                yield dataclasses.replace(messages, name=name, labelled=messages.labelled or attack_free)
+            inspection = inspector.finish(stream.status)
+            if problem := inspection.problem:
+                raise RecordingError(source, problem)
+            if attack_free and inspection.num_attacks:
+                raise RecordingError(
+                    source, f"{inspection.num_attacks} messages are labelled attacks; drop --attack-free"
+                )
+            kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
+
+        write_recording(target, chunks())
     if kept is not None and sha256_of_file(kept) == sha256_of_file(target):
         kept.unlink()
-    return target, messages
+    return target, inspector.inspection
 
 
 def _keep_copy(path: Path, folder: Path) -> Path:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, Final
 
 import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, list_places, no_scenario
+from kdgat.canbus.findings import Findings
 from kdgat.canbus.folders import FolderContent, survey_folder
-from kdgat.canbus.logs import read_recording
-from kdgat.canbus.messages import BadRow, ReadLimits, ReadOptions, RecordingError, list_passed_over
+from kdgat.canbus.logs import stated_by
+from kdgat.canbus.look import Look
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
+from kdgat.canbus.stream import StreamStatus, stream_labelled
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
 """Attacks whose recordings often carry no positive label, because nothing was injected or marked."""
+_SPOOLED_BYTES: Final = 1 << 22
 
 
 @dataclass(slots=True)
@@ -37,7 +43,9 @@ class RecordingInspection:
     num_bad_rows: int = 0
     bad_rows: list[BadRow] = field(default_factory=list)
     content_hash: str = ""
+    findings: Findings = field(default_factory=Findings)
     usable: bool = True
+    problem: str = ""  # that nothing can be judged in it, and the fix
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -47,7 +55,8 @@ class RecordingInspection:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for `--json`."""
-        return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share}
+        findings = self.findings.model_dump(mode="json")
+        return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share, "findings": findings}
 
 
 def inspect_file(
@@ -88,45 +97,101 @@ def inspect_dataset(
 def _inspect(
     place: RecordingPlace, limits: ReadLimits, channel: str | None = None, options: ReadOptions | None = None
 ) -> RecordingInspection:
-    inspection = RecordingInspection(place.path, place.scenario, place.name)
+    # Whatever is readable is shown; a note states whether it would be refused.
+    all_rows = limits.model_copy(update={"max_bad_fraction": 1.0})
+    content = ContentHash()
     try:
-        # Whatever is readable is shown; a note states whether it would be refused.
-        messages = read_recording(
-            place.path,
-            scenario=place.scenario,
-            limits=limits.model_copy(update={"max_bad_fraction": 1.0}),
-            channel=channel,
-            options=options,
-        )
+        inspector = Inspector(place, options)
+        with stream_labelled(
+            place.path, scenario=place.scenario, limits=all_rows, channel=channel, options=options
+        ) as stream:
+            for chunk in inspector.watched(stream):
+                content.add(chunk)
+        inspection = inspector.finish(stream.status)
     except (RecordingError, OSError) as error:  # OSError: one that may not be read
-        inspection.usable = False
-        inspection.notes.append(error.problem if isinstance(error, RecordingError) else str(error))
-        return inspection
-    inspection.num_messages = len(messages)
-    inspection.num_identifiers = len(np.unique(messages.identifier))
-    inspection.duration_s = messages.duration_s
-    inspection.num_attacks = messages.num_attacks
-    inspection.labelled = messages.labelled
-    inspection.num_backward = messages.num_backward
-    inspection.num_bad_rows = messages.num_bad_rows
-    inspection.bad_rows = messages.bad_rows
-    inspection.content_hash = messages.content_hash()
-    bad_share = messages.num_bad_rows / (messages.num_bad_rows + len(messages))
+        problem = error.problem if isinstance(error, RecordingError) else str(error)
+        return RecordingInspection(place.path, place.scenario, place.name, usable=False, notes=[problem])
+    inspection.content_hash = content.hexdigest()
+    bad_share = inspection.num_bad_rows / (inspection.num_bad_rows + inspection.num_messages)
     if bad_share > limits.max_bad_fraction:
         inspection.usable = False
-        inspection.notes.append(f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
-    inspection.notes += [f"not read: {what}" for what in list_passed_over(messages.passed_over)]
-    if not messages.labelled:
-        inspection.notes.append("no labels")
-    elif messages.labels_from:
-        inspection.notes.append(f"labels: {messages.labels_from}")
-    if (
-        messages.labelled
-        and not messages.num_attacks
-        and any(word in place.name.lower() for word in UNLABELLED_ATTACKS)
-    ):
-        inspection.notes.append("named after an attack, but every label is 0")
+        inspection.notes.insert(0, f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
     return inspection
+
+
+class Inspector:
+    """Inspect a recording that somebody reads, in chunks."""
+
+    def __init__(self, place: RecordingPlace, options: ReadOptions | None = None) -> None:
+        """Begin; `place` says what is read, and `options` how."""
+        self._options = options
+        self.inspection = RecordingInspection(place.path, place.scenario, place.name)
+        self._look = Look(stated_by(place.path))
+        self._labels_from = ""
+        self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
+
+    def watched(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
+        """Hand on chunks of messages, at least one each, after the look at them."""
+        inspection = self.inspection
+        for chunk in self._look.watched(chunks):
+            inspection.num_messages += len(chunk)
+            inspection.num_attacks += chunk.num_attacks
+            inspection.labelled = chunk.labelled
+            self._labels_from = chunk.labels_from
+            inspection.num_backward += chunk.num_backward + int(chunk.timestamp[0] < self._last)
+            self._earliest = min(self._earliest, float(chunk.timestamp.min()))
+            self._latest = max(self._latest, float(chunk.timestamp.max()))
+            self._last = float(chunk.timestamp[-1])
+            yield chunk
+
+    def finish(self, status: StreamStatus) -> RecordingInspection:
+        """Return what all of them have shown."""
+        inspection, findings = self.inspection, self._look.findings()
+        inspection.findings = findings
+        inspection.num_identifiers = findings.num_identifiers
+        inspection.duration_s = self._latest - self._earliest if inspection.num_messages else 0.0
+        inspection.num_bad_rows = status.num_bad_rows
+        inspection.bad_rows = status.bad_rows
+        inspection.problem = findings.problem(self._options)
+        inspection.usable = not inspection.problem
+        inspection.notes += [inspection.problem] if inspection.problem else findings.notes()
+        inspection.notes += [f"not read: {what}" for what in list_passed_over(status.passed_over)]
+        if not inspection.labelled:
+            inspection.notes.append("no labels")
+        elif self._labels_from:
+            inspection.notes.append(f"labels: {self._labels_from}")
+        if (
+            inspection.labelled
+            and not inspection.num_attacks
+            and any(word in inspection.name.lower() for word in UNLABELLED_ATTACKS)
+        ):
+            inspection.notes.append("named after an attack, but every label is 0")
+        return inspection
+
+
+class ContentHash:
+    """`Messages.content_hash` of a recording in pieces: columns that come after the first one wait in a file."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self._digest = hashlib.sha256()
+        self._waiting: list[IO[bytes]] = [SpooledTemporaryFile(_SPOOLED_BYTES) for _ in range(3)]  # noqa: SIM115
+
+    def add(self, messages: Messages) -> None:
+        """Add the next messages."""
+        self._digest.update(np.ascontiguousarray(messages.timestamp).data)
+        columns = (messages.identifier, messages.payload, messages.length)
+        for file, column in zip(self._waiting, columns, strict=True):
+            file.write(np.ascontiguousarray(column).data)
+
+    def hexdigest(self) -> str:
+        """Return 16 hex digits; nothing can be added afterwards."""
+        for file in self._waiting:
+            file.seek(0)
+            while block := file.read(_SPOOLED_BYTES):
+                self._digest.update(block)
+            file.close()
+        return self._digest.hexdigest()[:16]
 
 
 def _mark_copies(inspections: Sequence[RecordingInspection]) -> None:

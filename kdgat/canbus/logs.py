@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -275,8 +275,31 @@ def check_head(path: Path) -> int | None:
             return None
 
 
-def write_recording(path: Path | str, messages: Messages) -> None:
-    """Write one recording as Parquet in the dataset layout, all of it or nothing.
+class Stated(NamedTuple):
+    """What a recording says itself."""
+
+    unit: bool  # of its times
+    base: bool  # in which identifiers are written
+
+
+def stated_by(path: Path) -> Stated:
+    """Return what the format of a recording states; RecordingError where it has none that is known."""
+    if is_pipe(path):  # nothing can be looked at beforehand
+        return Stated(unit=False, base=True)
+    match find_format(path):
+        case FileFormat.PARQUET:
+            return Stated(unit=False, base=True)
+        case FileFormat.TEXT:
+            from kdgat.canbus.readers.text import TextFormat
+
+            layout = _find_layout(path)
+            return Stated(unit=layout.unit is not None, base=layout.text_format is not TextFormat.SEPARATED)
+        case _:
+            return Stated(unit=True, base=True)
+
+
+def write_recording(path: Path | str, messages: Messages | Iterable[Messages]) -> None:
+    """Write one recording, also one in chunks, as Parquet in the dataset layout, all of it or nothing.
 
     Columns timestamp (s), id, data_field (hex text), label, source_file; no label column for an unlabelled one. Folders
     are made where they are missing; OSError where they cannot be.
@@ -294,7 +317,6 @@ def write_recording(path: Path | str, messages: Messages) -> None:
 
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
     with replacing(path) as temporary:
-        write_parquet(temporary, messages, source)  # whom it may be read by, the umask says
+        write_parquet(temporary, messages)  # whom it may be read by, the umask says
         sync_to_disk(temporary)

@@ -102,14 +102,14 @@ class ReadLimits(Config):
 class ReadOptions(Config):
     """What a person says of a recording that it does not say itself; all of it is left out where it does.
 
-    >>> ReadOptions(time_unit="ms").identifiers
+    >>> ReadOptions(time_unit="ms").payload
     'hexadecimal'
     """
 
     time_unit: Literal["s", "ms", "us", "ns", "differences"] | None = None
     """Of its stamps; `differences`: each counts the seconds from the row before, as candump -td writes them."""
-    identifiers: Literal["hexadecimal", "decimal"] = "hexadecimal"
-    """How arbitration ids are written in a table; 0x in front of one means hexadecimal."""
+    identifiers: Literal["hexadecimal", "decimal"] | None = None
+    """How arbitration ids are written in a table, hexadecimal where nothing is said; 0x in front of one means so."""
     payload: Literal["hexadecimal", "decimal"] = "hexadecimal"
     """How bytes are written in a table."""
     drop_echo: bool = False

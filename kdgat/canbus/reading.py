@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.importing import NO_LABELS, import_recording
 from kdgat.canbus.logs import read_recording
+from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.messages import ReadLimits, RecordingError
 from kdgat.canbus.readers.limits import limit_process, most_time
 
@@ -57,6 +58,7 @@ class ReadingRequest:
                 )
                 return ""
             messages = read_recording(path, scenario=self.scenario, limits=limits)
+            require_judgeable(path, messages)
         except RecordingError as error:
             if isinstance(error.__cause__, OSError) and error.__cause__.errno:
                 raise error.__cause__ from None  # a later night may read it: nothing to be noted of the file

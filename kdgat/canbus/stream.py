@@ -17,12 +17,14 @@ import numpy as np
 
 from kdgat.base import UserError
 from kdgat.canbus.conversion import Conversion
-from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions, refuse_damage
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError
+from kdgat.canbus.labelling import label_by_surroundings, label_by_times, labels_beside
+from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions, read_recording, refuse_damage
+from kdgat.canbus.messages import AttackCampaign, BadRow, Messages, ReadLimits, ReadOptions, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.labels import refuse_unknown_words
+from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -100,8 +102,8 @@ def stream_recording(
 
     A pipe, as standard input (`-`), gives its messages as they come, until it or `stop` ends it.
     Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
-    is refused here, too, but only where it shows: several channels at the first message of the second, and bad rows
-    at the end.
+    is refused here, too, but only where it shows: several channels at the first portion with a message of the second,
+    and bad rows at the end.
 
     Raises:
         RecordingError: as `read_recording`, from the call or while the stream is read.
@@ -118,19 +120,66 @@ def stream_recording(
     piped = is_pipe(path)
     if not piped and not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
+    if not piped:
+        refuse_holes(path)
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, limits or ReadLimits(), options)
     stop = stop or threading.Event()
     pipe = _PipeFollower(path, cutter.status, options, stop, True, None, 0.0)
 
     def chunks() -> Generator[Messages, None, None]:
-        for rows in pipe.portions() if piped else read_portions(path, size, options):
+        if not piped and find_format(path) is FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import read_campaigns
+
+            cutter.campaigns = read_campaigns(path)
+        portions = pipe.portions() if piped else read_portions(path, size, options)
+        for rows in portions:
+            if cutter.meets_another_channel(rows):
+                for others in () if piped else portions:  # so that the error tells how many each channel has
+                    cutter.meets_another_channel(others)
+                raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)
         if not (piped and stop.is_set()):
             cutter.finish()
 
     generator = chunks()
     return MessageStream(generator, cutter.status, generator.close)
+
+
+def stream_labelled(
+    path: Path | str,
+    *,
+    channel: str | int | None = None,
+    scenario: str | None = None,
+    limits: ReadLimits | None = None,
+    options: ReadOptions | None = None,
+    attacks: Path | None = None,
+) -> MessageStream:
+    """Read a finished recording in chunks that have the labels of `read_recording`, or those of a file `attacks`.
+
+    Times of attacks are looked up in the whole recording: where a file tells them, it comes as one chunk.
+
+    Raises:
+        RecordingError: as `stream_recording`, and for `attacks` of a recording that has labels of its own.
+    """
+    path = as_file(Path(path))
+    told_scenario = recording_name(path)[0] if scenario is None else scenario
+    if attacks is None and not isinstance(labels_beside(path, told_scenario), Path):
+        stream = stream_recording(path, channel=channel, scenario=scenario, limits=limits, options=options)
+        return MessageStream((_labelled(chunk, path) for chunk in stream), stream.status, stream.close)
+    messages = read_recording(path, channel=channel, scenario=scenario, limits=limits, options=options)
+    if attacks is not None:
+        if messages.labelled and not messages.labels_from:
+            raise RecordingError(path, f"has labels of its own; leave --attacks {attacks} out")
+        label_by_times(messages, path, attacks)
+    status = StreamStatus(len(messages), messages.num_bad_rows, messages.passed_over, bad_rows=messages.bad_rows)
+    return MessageStream(iter([messages]), status, lambda: None)
+
+
+def _labelled(messages: Messages, path: Path) -> Messages:
+    if not messages.labelled:
+        label_by_surroundings(messages, path)
+    return messages
 
 
 def follow_file(
@@ -178,6 +227,8 @@ def follow_file(
 
     def chunks() -> Iterator[Messages]:
         for rows in follower.portions():
+            if cutter.meets_another_channel(rows):
+                raise several_channels(path, cutter.status.channel_counts)
             yield from cutter.cut(rows)
 
     return MessageStream(chunks(), cutter.status, follower.close)
@@ -206,17 +257,20 @@ class _Cutter:
         self._limits = limits
         self._unknown_labels = Counter[str]()
         self._conversion = Conversion(path, options)
+        self.campaigns: tuple[AttackCampaign, ...] = ()
+
+    def meets_another_channel(self, rows: Rows) -> bool:
+        """Count the messages of each channel of a portion; return whether there are several and none is chosen."""
+        channel_counts = self.status.channel_counts
+        for name, count in count_channels(rows).items():
+            channel_counts[name] = channel_counts.get(name, 0) + count
+        return self._channel is None and len(channel_counts) > 1
 
     def cut(self, rows: Rows) -> Iterator[Messages]:
         """Yield the good rows of a portion."""
         status = self.status
         self._conversion.convert_stamps(rows)
-        for name, count in count_channels(rows).items():
-            status.channel_counts[name] = status.channel_counts.get(name, 0) + count
-        if self._channel is None:
-            if len(status.channel_counts) > 1:
-                raise several_channels(self._path, status.channel_counts)
-        else:
+        if self._channel is not None:
             mark_other_channels(rows, self._path, self._channel)
         judge_timestamps(rows)
         self._unknown_labels += rows.unknown_labels
@@ -226,6 +280,7 @@ class _Cutter:
         status.bad_rows += messages.bad_rows
         status.num_bad_rows += messages.num_bad_rows
         messages = self._conversion.drop_echoes(messages)
+        messages.campaigns = self.campaigns
         status.passed_over += messages.passed_over
         for start in range(0, len(messages), self._size):
             chunk = messages.select(slice(start, start + self._size))

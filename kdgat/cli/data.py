@@ -208,7 +208,7 @@ def import_recordings(
     num_refused = 0
     for source, own_name in files:
         try:
-            target, messages = import_recording(
+            target, found = import_recording(
                 source,
                 data_root / dataset,
                 scenario,
@@ -226,13 +226,15 @@ def import_recordings(
             num_refused += 1
             print(f"refused: {error}", file=sys.stderr)
             continue
-        for row in messages.bad_rows:
+        for row in found.bad_rows:
             print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)
-        if messages.num_bad_rows > len(messages.bad_rows):
-            print(f"{source}: {messages.num_bad_rows} bad rows dropped in all", file=sys.stderr)
+        if found.num_bad_rows > len(found.bad_rows):
+            print(f"{source}: {found.num_bad_rows} bad rows dropped in all", file=sys.stderr)
+        for note in found.findings.notes():
+            print(f"{source}: {note}", file=sys.stderr)
         if not quiet:
-            labels = f"{messages.num_attacks} attacks" if messages.labelled else "no labels"
-            _print(f"{target}: {len(messages)} messages, {labels}, {messages.num_bad_rows} bad rows")
+            labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
+            _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
     if num_refused:
         raise RecordingError(dataset, f"{num_refused} of {len(files)} recordings were refused, see above; mend them")
 

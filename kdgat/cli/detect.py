@@ -20,9 +20,11 @@ from kdgat.run import counted
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
     from kdgat.canbus import Messages
+    from kdgat.canbus.look import Look
     from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
+FEWEST_LIVE = 1000  # messages of a log that grows, before it is refused for what it shows
 EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
 INTERFACE_PACKAGE = "onnxruntime"
 
@@ -82,9 +84,10 @@ def detect(
     A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
-    Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
-    error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on, write it, and give that status. So is it
-    with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which ends with the pipe, too.
+    Exit status: 0 no alarm, 3 alarms, 2 a mistake, or a log in which nothing can be judged. With --follow or -i each
+    alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
+    write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
+    ends with the pipe, too.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
@@ -98,6 +101,8 @@ def detect(
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
+    from kdgat.canbus.logs import stated_by
+    from kdgat.canbus.look import SECONDS, Look
     from kdgat.canbus.pipes import is_pipe
 
     if out is not None:
@@ -119,7 +124,11 @@ def detect(
         writer = AlarmWriter(written, alarm_format, has_heading)
         if alarm_format == "csv":
             writer.write_heading()
-        for alarm in watch.run(stream if is_live else _until(stop, stream)):
+        look = Look(SECONDS if log is None else stated_by(log), with_clock=False)
+        chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
+        if bus is None:  # times of a bus are those of the interface
+            chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
+        for alarm in watch.run(chunks):
             writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
             if timeline is not None and num_alarms <= MAX_DRAWN:
@@ -127,11 +136,16 @@ def detect(
     if picture is not None and timeline is not None:
         threshold = chosen.threshold if chosen.members else None
         draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
+    is_broken_off = stop.is_set() and not is_live
+    problem = "" if log is None or stop.is_set() or chosen.members else watch.summary.problem()
     if not quiet:
-        for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
+        notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
+        for note in notes if problem else (*notes, f"{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
-    if stop.is_set() and not is_live:  # half a log without an alarm is not a log without an alarm
+    if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
+    if problem:
+        raise UserError(f"{log}: {problem}")
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
 
 
@@ -195,6 +209,27 @@ def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Mes
         if stop.is_set():
             return
         yield chunk
+
+
+def _looked_at(
+    path: Path, chunks: "Iterable[Messages]", look: "Look", reading: RecordingOptions, next_look: int
+) -> "Iterator[Messages]":
+    """Hand on chunks of a log after a look at them; RecordingError, with the fix, once it is clear that none is of use.
+
+    The first look is after so many messages, as a rule before any is judged; then each time there are twice as many.
+    """
+    from kdgat.canbus import RecordingError
+
+    said, num_messages = reading.read(), 0
+    for chunk in look.watched(chunks):
+        num_messages += len(chunk)
+        if num_messages >= next_look:
+            next_look = 2 * num_messages
+            if problem := look.findings().problem(said):
+                raise RecordingError(path, problem)
+        yield chunk
+    if problem := look.findings().problem(said):
+        raise RecordingError(path, problem)
 
 
 def _notes(status: "StreamStatus") -> Iterator[str]:

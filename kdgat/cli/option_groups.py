@@ -73,7 +73,7 @@ class RecordingOptions:
 
     channel: options.Channel = None
     time_unit: options.TimeUnit = None
-    ids: options.Ids = "hexadecimal"
+    ids: options.Ids = None
     bytes: options.Bytes = "hexadecimal"
     drop_echo: options.DropEcho = False
     max_bad_fraction: options.MaxBadFraction = 0.01

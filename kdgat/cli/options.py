@@ -54,7 +54,10 @@ TimeUnit = Annotated[
     Literal["s", "ms", "us", "ns", "differences"] | None,
     typer.Option("--time-unit", help="Of the stamps of a table or of candump; differences: s since the row before."),
 ]
-Ids = Annotated[Literal["hexadecimal", "decimal"], typer.Option("--ids", help="How a table writes identifiers.")]
+Ids = Annotated[
+    Literal["hexadecimal", "decimal"] | None,
+    typer.Option("--ids", help="How a table writes identifiers (default: hexadecimal)."),
+]
 Bytes = Annotated[Literal["hexadecimal", "decimal"], typer.Option("--bytes", help="How a table writes bytes.")]
 DropEcho = Annotated[bool, typer.Option("--drop-echo", help="Leave out what comes a second time within a millisecond.")]
 MaxBadFraction = Annotated[

@@ -86,7 +86,10 @@ CSV_DAMAGE = [
     ("inf,0A1,00FF,0", "timestamp is no finite number"),
     ("1e999,0A1,00FF,0", "timestamp is no finite number"),
     (",0A1,00FF,0", "timestamp is no finite number"),
-    ("1500000000000000000,0A1,00FF,0", "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds?"),
+    (
+        "1500000000000000000,0A1,00FF,0",
+        "timestamp is beyond 1e11 seconds; is it in ms or ns (--time-unit)?",
+    ),
     ("1.5.0,0A1,00FF,0", "timestamp is no finite number"),
     ("1.5,xyz,00FF,0", "id is no hexadecimal number"),
     ("1.5,,00FF,0", "id is no hexadecimal number"),

@@ -235,6 +235,35 @@ def test_mistakes_are_exit_status_2(words: tuple[str, ...], text: str, log: Path
     assert answer.stdout == ""
 
 
+def test_log_whose_times_are_no_seconds_is_refused_before_an_alarm(tmp_path: Path) -> None:
+    messages = drive("malfunction")
+    messages.timestamp = 1e3 * (messages.timestamp - messages.timestamp[0])
+    path = tmp_path / "millis.log"
+    path.write_text("".join(_lines(messages)))
+    refused = kdgat("detect", path, status=MISTAKE)
+    assert refused.stdout == ""
+    assert "say --time-unit ms " in refused.stderr
+    assert "no alarm" not in refused.stderr
+    assert "in 8," in kdgat("detect", path, "--time-unit", "ms", status=ALARMS).stderr
+
+
+def test_log_in_which_nothing_can_be_judged_is_a_mistake(tmp_path: Path, model: Path) -> None:
+    path = tmp_path / "short.log"
+    path.write_text("".join(_lines(drive(None).select(slice(0, 200)))))
+    refused = kdgat("detect", path, status=MISTAKE)
+    assert "too few for the arrival clock; give a longer log, or a --model" in refused.stderr
+    assert "no alarm" not in refused.stderr
+    kdgat("detect", path, "--model", model, status=ALARMS)
+
+
+def test_summary_says_how_many_identifiers_could_be_judged(tmp_path: Path) -> None:
+    path = tmp_path / "coarse.log"
+    messages = drive(None)
+    messages.timestamp = messages.timestamp.round(2)
+    path.write_text("".join(_lines(messages)))
+    assert " identifiers could be judged (detector clock)" in kdgat("detect", path, status=QUIET).stderr
+
+
 def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:
     lines = log.read_text().splitlines(keepends=True)
     lines[500] = "(17 vcan0 nonsense\n"

@@ -14,6 +14,7 @@ from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.canbus import Messages, OnlineWindows
+from kdgat.canbus.findings import judged_text
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
 
@@ -31,6 +32,8 @@ class Summary:
     num_alarms: int = 0
     first_s: float = 0.0  # on the bus
     last_s: float = 0.0
+    num_judged: int = 0  # identifiers whose usual interval was known at some time,
+    num_frequent: int = 0  # of those that came often enough for one
 
     @property
     def duration_s(self) -> float:
@@ -40,9 +43,26 @@ class Summary:
     def sentence(self) -> str:
         """Say it in words."""
         alarms = counted(self.num_alarms, "alarm") if self.num_alarms else "no alarm"
+        unjudged = ""
+        if self.num_judged < self.num_frequent:
+            unjudged = f"; by their times {judged_text(self.num_judged, self.num_frequent)}"
         return (
             f"{alarms} in {counted(self.num_messages, 'message')} of {self.duration_s:,.1f} s: "
-            f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}"
+            f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}{unjudged}"
+        )
+
+    def problem(self) -> str:
+        """State why times have decided nothing, and the fix; empty if some identifier could be judged by them."""
+        if self.num_judged or not self.num_messages:
+            return ""
+        if not self.num_frequent:
+            return (
+                f"no identifier comes more than 30 times in {counted(self.num_messages, 'message')}: too few for the "
+                "arrival clock; give a longer log, or a --model"
+            )
+        return (
+            f"by their times {judged_text(0, self.num_frequent)}: they come at no usual intervals, or the times are "
+            "too coarse or disordered; give a log with the time of each message, or a --model"
         )
 
 
@@ -110,6 +130,7 @@ class Watch:
     def finish(self) -> list[Alarm]:
         """Return what is left at the end of the stream; a log shorter than a window is one window."""
         alarms = self._decide(self._stream.finish())
+        self.summary.num_judged, self.summary.num_frequent = self._stream.count_judged()
         ended = self._merger.finish()
         self.summary.num_alarms += len(ended)
         return [*alarms, *ended]

@@ -19,6 +19,7 @@ from kdgat.can.models.names import CLOCK
 from kdgat.can.models.scaling import logit
 from kdgat.canbus import read_recording, windows_to_graphs
 from kdgat.canbus.features import VALIDATION
+from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.near_copies import kept_blocks
 from kdgat.run import OutputDirectory
 
@@ -56,6 +57,7 @@ def calibrate_run(
     parts, recordings = [], dict[str, str]()
     for path in logs:
         messages = read_recording(path, limits=scorer.limits, channel=channel)
+        require_judgeable(path, messages)
         content = messages.content_hash()
         if messages.num_attacks:
             raise UserError(

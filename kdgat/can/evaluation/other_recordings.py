@@ -192,6 +192,7 @@ def _score(
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
     from kdgat.canbus.features import window_chunks
+    from kdgat.canbus.look import require_judgeable
 
     default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
     if calibration is not None:
@@ -216,6 +217,8 @@ def _score(
         parts, names = list[BegunRecording](), list[str]()
         for file in (file for file in files if file.scenario == scenario):
             messages = file.read(limits)
+            for note in require_judgeable(file.path, messages).notes():
+                summary.note(f"{scenario}/{file.name}: {note}")
             recording = scorer.begin(window_chunks(messages, windows, num_windows=WINDOWS_AT_ONCE))
             summary.add(summarise_recording(messages, file.role, *recording.graphs), list_bad_rows(messages))
             if progress is not None:

@@ -37,6 +37,7 @@ from kdgat.canbus.features import (
 )
 from kdgat.canbus.injection import InjectedPool, TrafficFile, clean_stretches, name_variant, summarise_injection
 from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels
+from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
     LABELS_ROLE,
@@ -186,6 +187,7 @@ class _Preparation(Preparation):
             logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
         if one.role == TRAIN_ROLE and not messages.labelled:
             raise RecordingError(one.path, f"{LEARNED_AS_BENIGN}: {ask_for_labels(one.path)}")
+        findings = require_judgeable(one.path, messages)
         parts, num_windows, num_benign = list[GraphColumns](), {}, {}
         if one.role != DUPLICATE_ROLE and messages.labelled:
             chunks = self._watched(window_chunks(messages, self.config.windows))
@@ -203,6 +205,7 @@ class _Preparation(Preparation):
             "num_benign": num_benign,
             "recording": summarise_recording(messages, one.role, *parts).model_dump(mode="json"),
             "bad_rows": list_bad_rows(messages),
+            "notes": [f"{one.title}: {note}" for note in findings.notes()],
         }
 
     def _make_injected(self, store: str, pool: _Pool, variants: range, path: Path) -> dict[str, Any] | None:
@@ -290,6 +293,10 @@ class _Preparation(Preparation):
                 write(f"test-{scenario}", partial(self._whole, list(tests)), [one.title for one in tests.values()])
         for name in self.recordings[DUPLICATE_ROLE]:
             summary.add_duplicate(self._described(name)[0])
+        for role in (TRAIN_ROLE, TEST_ROLE):
+            for name in self.recordings[role]:
+                for note in self.parts.summary(name).get("notes", ()):  # an older kdgat noted nothing
+                    summary.note(note)
         for note in summary.content.notes:
             logger.warning("%s", note)
         write_json_atomically(self.directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))

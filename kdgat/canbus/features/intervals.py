@@ -32,7 +32,7 @@ NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
 
 NEAR: Final = 8  # places from an end, up to which going there takes fewer counts than halving, of which there are 20
 RING = 1024
-_FEWEST = 30  # of them, before an id is called regular
+FEWEST = 30  # of them, before an id is called regular
 _FEWEST_SLOW, _SLOW_S = 15, 0.08  # of longer ones
 _LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
 _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
@@ -64,7 +64,7 @@ MISSED_PERIODS = 4.0  # time constant of `missed`
     _REFUSED,
     _LEARNED,
     MISSING,
-    _SEEN,
+    SEEN,
     _FIRST_OVERDUE,
     _CALM,
     _EARLY_SINCE,
@@ -73,8 +73,9 @@ MISSED_PERIODS = 4.0  # time constant of `missed`
     IDENTIFIER,
     _SINGLE_SINCE,
     _HAS_LOST,
-) = range(19)
-NUM_STATE = 19
+    WAS_REGULAR,
+) = range(20)
+NUM_STATE = 20
 
 
 @njit(cache=True, inline="always")
@@ -94,7 +95,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
     elif count >= 200:
         is_due = count % 50 == 0
     else:
-        is_due = count % 5 == 0 and count >= (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST)
+        is_due = count % 5 == 0 and count >= (_FEWEST_SLOW if interval > _SLOW_S else FEWEST)
     if not is_due:
         return
     last = min(int(count), RING) - 1
@@ -136,11 +137,11 @@ def arrive(
     if is_wanted:
         out[:] = 0.0
         out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
-    if known[_SEEN] == 0.0:
+    if known[SEEN] == 0.0:
         known[FIRST] = known[_ANCHOR] = known[LAST] = now
-        known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
+        known[SEEN], known[_CALM] = 1.0, _CALM_AFTER
         return
-    known[_SEEN] += 1.0
+    known[SEEN] += 1.0
     if known[LAST] < resumed:  # the first one after a pause of the bus, or it is not known when: no usual interval
         if known[_CALM] < _CALM_AFTER:
             known[_EARLY_SINCE] += now - known[LAST]

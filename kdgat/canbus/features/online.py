@@ -55,6 +55,10 @@ class OnlineWindows:
         """Return the memory that is kept from one feed to the next."""
         return self._state.num_bytes + sum(column.nbytes for column in self._kept or ())
 
+    def count_judged(self) -> tuple[int, int]:
+        """Count the identifiers that the clock could judge so far, and those that came often enough for it."""
+        return self._state.count_judged()
+
     def feed(self, messages: Messages) -> GraphColumns:
         """Return the graphs of the windows that these messages complete; `first_message` counts from the first feed."""
         size, stride = self.config.size, self.config.stride

@@ -53,6 +53,10 @@ class TrafficState:
         """Return the memory of what is remembered."""
         return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
 
+    def count_judged(self) -> tuple[int, int]:
+        """Count the identifiers that the clock could judge, and those that came often enough for it."""
+        return self._clock.count_judged()
+
     @property
     def span_s(self) -> tuple[float, float]:
         """Return the bus time of the first message and of the latest."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from functools import cache
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
+from polars.io.plugins import register_io_source
 
 from kdgat.base import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
@@ -35,6 +37,7 @@ COLUMN_NAMES = {
 CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
 STORE_NUMBERS = "store 0 for benign and 1 for attack"
+_ROWS_IN_GROUP = 1 << 18
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
 UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
@@ -144,21 +147,46 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
 
 
-def write_parquet(path: Path, messages: Messages, source: str) -> None:
-    """Write the five columns of the dataset layout; payloads as upper-case hex text."""
+def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
+    """Write the five columns of the dataset layout; payloads as upper-case hex text.
+
+    Of chunks, which follow one another, a few are in memory at once. What making them raises is raised.
+    """
+    if isinstance(messages, Messages):
+        _frame(messages).write_parquet(path, compression="zstd", metadata=_metadata(messages))
+        return
+    chunks = iter(messages)
+    first = next(chunks)
+    raised: list[BaseException] = []
+
+    def frames(*_: Any) -> Iterator[pl.DataFrame]:
+        try:
+            yield from map(_frame, chain([first], chunks))
+        except BaseException as error:  # polars would make another one of it
+            raised.append(error)
+
+    lazy = register_io_source(frames, schema=_frame(first).schema)
+    lazy.sink_parquet(path, compression="zstd", row_group_size=_ROWS_IN_GROUP, metadata=_metadata(first))
+    if raised:
+        raise raised[0]
+
+
+def _metadata(messages: Messages) -> dict[str, str] | None:
+    if not messages.campaigns:
+        return None
+    return {CAMPAIGNS_KEY: json.dumps([asdict(campaign) for campaign in messages.campaigns])}
+
+
+def _frame(messages: Messages) -> pl.DataFrame:
     words = np.ascontiguousarray(messages.payload).view("<u8").ravel()
     length = pl.Series(2 * messages.length.astype(np.uint32))
+    source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name
     frame = pl.DataFrame({"timestamp": messages.timestamp, "id": messages.identifier}).with_columns(
         _hex_text(words).str.head(length).alias("data_field"),
         pl.Series("label", messages.label),
         pl.lit(source).alias("source_file"),
     )
-    if not messages.labelled:
-        frame = frame.drop("label")
-    metadata = {}
-    if messages.campaigns:
-        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
-    frame.write_parquet(path, compression="zstd", metadata=metadata or None)
+    return frame if messages.labelled else frame.drop("label")
 
 
 def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:

@@ -92,7 +92,7 @@ REASONS = {
     RowStatus.TRAILING: "too many fields",
     RowStatus.DAMAGED: "the file is cut off or damaged from here on",
     RowStatus.NAME: "id is a name and its number is not said; export the log with ids instead of symbolic names",
-    RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds?",
+    RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in ms or ns (--time-unit)?",
 }
 _GOOD, _CAN_FD, _ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.CAN_FD), int(RowStatus.ERROR_FRAME)
 _PADDING = bytes(MAX_PAYLOAD_BYTES)

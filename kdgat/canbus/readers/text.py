@@ -239,7 +239,7 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING
             text_format,
             *find_columns(path, lines, options),
             attack_labels=options.attack_labels,
-            base=BASES[options.identifiers],
+            base=BASES[options.identifiers or "hexadecimal"],
             payload_base=BASES[options.payload],
             unit=None,
         )
