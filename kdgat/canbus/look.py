@@ -225,12 +225,12 @@ def _count(
             counts[_IDS] += 1
             counts[_BEYOND_11] += identifier > 0x7FF
             counts[_LARGEST_ID] = max(counts[_LARGEST_ID], identifier)
-            rest, has_letter = identifier, False
+            rest, num_letters = identifier, 0
             while rest:
-                has_letter |= rest & 15 > 9
+                num_letters += int((rest & 15) > 9)
                 counts[_DIGITS] += rest > 15  # all but the first one, which is never a letter in 11 bits
                 rest >>= 4
-            counts[_LETTERS] += has_letter
+            counts[_LETTERS] += num_letters > 0
         if stamps[_BEGUN] == 0.0:
             stamps[_BEGUN] = 1.0
             stamps[_FIRST] = stamps[_LAST] = stamps[_LEAST] = stamps[_MOST] = stamp

@@ -14,7 +14,7 @@ import typer
 from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.option_groups import RecordingOptions, spread
+from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, spread
 from kdgat.run import counted
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def detect(
         str | None, typer.Option("-c", metavar="INTERFACE", help="Of python-can, as socketcan.")
     ] = None,
     *,
-    reading: RecordingOptions,
+    reading: LabelledRecordingOptions,
     merge_s: Annotated[
         float, typer.Option("--merge", metavar="SECONDS", min=0.0, help="Alarms that are no further apart are one.")
     ] = 1.0,
