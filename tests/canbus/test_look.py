@@ -20,9 +20,7 @@ from kdgat.canbus.messages import ReadOptions
 from tests.canbus.traffic import make_messages, merge
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
-RECORDINGS = (
-    sorted(path for kind in ("*.parquet", "formats/*.log") for path in DATA.rglob(kind)) if DATA.exists() else []
-)
+RECORDINGS = sorted(DATA.rglob("*.parquet")) if DATA.exists() else []
 TABLE = Stated(unit=False, base=False)
 PER_S = {"ms": 1e3, "us": 1e6, "ns": 1e9}
 
