@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from kdgat.canbus.features import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
+from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.messages import AttackCampaign
 from kdgat.canbus.settings import num_windows
 from kdgat.graphs import GraphColumns
@@ -59,7 +60,8 @@ def _check(messages: Messages, config: WindowConfig) -> GraphColumns:
     assert graphs.node_counts.tolist() == [len(window.messages) for window in windows]
     assert graphs.edge_counts.tolist() == [len(window.edges) for window in windows]
     assert graphs["first_message"].tolist() == [window.start for window in windows]
-    assert graphs["start_time"].tolist() == [messages.timestamp[window.start] for window in windows]
+    time = BusClock().read(messages.timestamp).time
+    assert graphs["start_time"].tolist() == [time[window.start] for window in windows]
     label = messages.label != 0
     for graph, window in enumerate(windows):
         nodes = slice(*graphs.node_ptr[graph : graph + 2].tolist())
