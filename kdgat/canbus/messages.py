@@ -20,7 +20,7 @@ MAX_PAYLOAD_BYTES = 8
 """Bytes of a classic CAN data field; CAN FD carries more and is not read."""
 CAN_FD_FRAME, ERROR_FRAME, OTHER_CHANNEL = "CAN FD frame", "error frame", "message of other channels"
 """Kinds of entries that are passed over."""
-ECHO = "echo of a message"
+ECHO = "echoed message"
 DIFFERENCES = "differences"
 EMPTY_LINE = "line without a message"
 UNTOLD = "unknown"

@@ -74,7 +74,7 @@ def test_echoes_are_left_out_and_counted_and_what_comes_twice_by_itself_is_not(t
     assert np.allclose(read.timestamp, kept)
     with stream_recording(path, size, options=ReadOptions(drop_echo=True)) as stream:
         assert np.array_equal(np.concatenate([chunk.timestamp for chunk in stream]), read.timestamp)
-    assert read.passed_over == stream.status.passed_over == Counter({"echo of a message": 200})
+    assert read.passed_over == stream.status.passed_over == Counter({"echoed message": 200})
 
 
 @pytest.mark.parametrize(

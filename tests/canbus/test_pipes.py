@@ -14,7 +14,7 @@ import pytest
 
 from kdgat.canbus import Messages, RecordingError, follow_file, read_recording, stream_recording
 from tests.canbus.log_files import WRITERS
-from tests.canbus.packed_files import LENIENT, PACK
+from tests.canbus.packed_files import LENIENT, PACK, str_or_nothing
 from tests.canbus.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text
 
 TIMEOUT_S = 30.0
@@ -108,6 +108,7 @@ def test_a_pipe_that_nobody_writes_to_ends_when_it_is_told_to(tmp_path: Path) ->
         (b"hello, what is this?\n" * 9, "has the header"),
         (b"; a comment and no more\n" * 9, "unknown format"),
     ],
+    ids=str_or_nothing,
 )
 def test_what_no_pipe_can_bring_is_refused_with_what_to_do(tmp_path: Path, content: bytes, words: str) -> None:
     for read in (read_recording, lambda path: list(stream_recording(path)), lambda path: list(follow_file(path))):

@@ -14,7 +14,7 @@ import pytest
 from kdgat.canbus import Messages, RecordingError, read_recording, stream_recording
 from kdgat.canbus.readers import limits
 from tests.canbus.log_files import WRITERS
-from tests.canbus.packed_files import BLOCK, LENIENT, PACK, zipped
+from tests.canbus.packed_files import BLOCK, LENIENT, PACK, str_or_nothing, zipped
 from tests.canbus.recording_files import assert_same_traffic, joined, random_messages, write_text
 
 
@@ -117,6 +117,7 @@ def encrypted() -> bytes:
         (gzip.compress(b""), "holds nothing, unpacked by `gunzip`"),
         (gzip.compress(b"x")[:11], "is damaged from its beginning on"),
     ],
+    ids=str_or_nothing,
 )
 def test_what_is_not_read_is_refused_with_what_to_do(tmp_path: Path, content: bytes, words: str) -> None:
     path = tmp_path / "a.log"
