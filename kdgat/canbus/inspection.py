@@ -126,7 +126,7 @@ class Inspector:
         """Begin; `place` says what is read, and `options` how."""
         self._options = options
         self.inspection = RecordingInspection(place.path, place.scenario, place.name)
-        self._look = Look(stated_by(place.path))
+        self._look = Look(stated_by(place.path, options))
         self._labels_from = ""
         self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
 

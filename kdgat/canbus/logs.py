@@ -243,12 +243,13 @@ def has_labels(path: Path, scenario: str) -> bool:
     return held or labels_beside(path, scenario) is not None
 
 
-def _find_layout(path: Path) -> Layout:
+def _find_layout(path: Path, options: ReadOptions | None = None) -> Layout:
     from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
 
     with open_recording(path) as stream:
         head = read_head(stream, SNIFFED_BYTES)
-    return find_start(path, head, is_whole=packing_of(path) is None and len(head) == path.stat().st_size)[0]
+    is_whole = packing_of(path) is None and len(head) == path.stat().st_size
+    return find_start(path, head, is_whole=is_whole, options=options or ReadOptions())[0]
 
 
 def check_head(path: Path) -> int | None:
@@ -282,7 +283,7 @@ class Stated(NamedTuple):
     base: bool  # in which identifiers are written
 
 
-def stated_by(path: Path) -> Stated:
+def stated_by(path: Path, options: ReadOptions | None = None) -> Stated:
     """Return what the format of a recording states; RecordingError where it has none that is known."""
     if is_pipe(path):  # nothing can be looked at beforehand
         return Stated(unit=False, base=True)
@@ -292,7 +293,7 @@ def stated_by(path: Path) -> Stated:
         case FileFormat.TEXT:
             from kdgat.canbus.readers.text import TextFormat
 
-            layout = _find_layout(path)
+            layout = _find_layout(path, options)
             return Stated(unit=layout.unit is not None, base=layout.text_format is not TextFormat.SEPARATED)
         case _:
             return Stated(unit=True, base=True)

@@ -76,7 +76,7 @@ def test_what_is_no_recording_is_named_with_the_reason(cars: Path, log: bytes) -
     for name, reason in reasons:
         assert found[name].startswith("passed over: ")
         assert reason in found[name]
-    assert beside.startswith("passed over, by their names: .hidden, LICENSE.txt, README, capture_metadata.json")
+    assert beside.startswith("passed over, by their names: .hidden, LICENSE.txt, README, sha256sums.txt")
 
 
 def test_a_folder_without_recordings_says_what_it_holds_instead(cars: Path) -> None:

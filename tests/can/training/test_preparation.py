@@ -445,7 +445,7 @@ def test_a_plan_for_other_features_is_refused(inputs: dict[str, StageInput], tmp
 
 def test_misnamed_input_is_an_error(inputs: dict[str, StageInput], tmp_path: Path) -> None:
     evidence = _failure(tmp_path, {**inputs, "spare/one": next(iter(inputs.values()))})
-    assert "input 'spare/one' is not named <train|test|duplicate>/<scenario>/<recording>" in evidence
+    assert "input 'spare/one' is not named <train|test|duplicate|labels>/<scenario>/<recording>" in evidence
 
 
 def test_defaults_cut_windows_of_a_hundred_messages() -> None:
