@@ -195,7 +195,7 @@ def import_recordings(
 
     check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
-    limits, said = reading.limits(), reading.read()
+    limits, how = reading.limits(), reading.read()
     files = [file for source in sources for file in _sources(source)]
     if name is None and any(is_pipe(file) for file, _ in files):
         raise typer.BadParameter("a pipe does not name a recording: give --name")
@@ -218,7 +218,7 @@ def import_recordings(
                 replace=replace,
                 limits=limits,
                 channel=reading.channel,
-                options=said,
+                options=how,
             )
         except (RecordingError, DatasetError) as error:
             if len(files) == 1:

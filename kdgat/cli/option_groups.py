@@ -79,10 +79,10 @@ class RecordingOptions:
     max_bad_fraction: options.MaxBadFraction = 0.01
 
     def read(self) -> "ReadOptions":
-        """Return what is said of a recording."""
+        """Return how a recording is read."""
         from kdgat.canbus.messages import ReadOptions
 
-        return ReadOptions(**self._said())
+        return ReadOptions(**self._stated())
 
     def limits(self) -> "ReadLimits":
         """Return how much damage is passed over."""
@@ -91,7 +91,7 @@ class RecordingOptions:
 
         return validate_config(ReadLimits, {"max_bad_fraction": self.max_bad_fraction})
 
-    def _said(self) -> dict[str, Any]:
+    def _stated(self) -> dict[str, Any]:
         of_tables = {"identifiers": self.ids, "payload": self.bytes}
         return {"time_unit": self.time_unit, "drop_echo": self.drop_echo, **of_tables}
 
@@ -103,9 +103,9 @@ class LabelledRecordingOptions(RecordingOptions):
     label_column: options.LabelColumn = None
     attack_labels: options.AttackLabels = None
 
-    def _said(self) -> dict[str, Any]:
+    def _stated(self) -> dict[str, Any]:
         labels = tuple(word.strip() for word in (self.attack_labels or "").split(",") if word.strip())
-        return {**super()._said(), "label_column": self.label_column, "attack_labels": labels}
+        return {**super()._stated(), "label_column": self.label_column, "attack_labels": labels}
 
 
 def spread(command: Callable[..., None]) -> Callable[..., None]:
