@@ -8,7 +8,7 @@ from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.training.division import Division
-from kdgat.canbus import ReadLimits, RecordingError, find_recordings
+from kdgat.canbus import ReadLimits, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
     RecordingFile,
@@ -19,7 +19,7 @@ from kdgat.canbus.catalog import (
 )
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.folders import survey_folder
-from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, labels_beside, say_untested
+from kdgat.canbus.labelling import labels_beside, learned_as_benign, say_untested
 from kdgat.canbus.logs import check_head, has_labels
 from kdgat.canbus.summary import DUPLICATE_ROLE, LABELS_ROLE
 from kdgat.family import ScoringRequest
@@ -76,8 +76,9 @@ def check_recordings(config: CanConfig) -> None:
     data = config.data
     entry = find_entry(data.dataset, data.data_root, data.catalog)
     folder = entry.folder_in(data.data_root)
-    places = discover_recordings(folder, data.leave_out)
-    for note in survey_folder(folder).notes():
+    content = survey_folder(folder)
+    places = discover_recordings(folder, data.leave_out, content)
+    for note in content.notes():
         logger.warning("%s", note)
     unread = [
         RecordingFile(
@@ -104,7 +105,7 @@ def check_recordings(config: CanConfig) -> None:
         )
     untold = [file for file in split if not has_labels(file.path, scenario_of[file.path])]
     if trained := [file.path for file in untold if file.role == "train"]:
-        raise RecordingError(trained[0], f"{LEARNED_AS_BENIGN}: {ask_for_labels(trained[0])}")
+        raise learned_as_benign(trained[0])
     if untold:
         logger.warning("%s", say_untested([file.path for file in untold]))
 

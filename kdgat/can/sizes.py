@@ -26,7 +26,7 @@ from kdgat.canbus.catalog import (
     load_catalog,
     split_roles,
 )
-from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels, say_untested
+from kdgat.canbus.labelling import learned_as_benign, say_untested
 from kdgat.canbus.names import tells_labels
 from kdgat.canbus.settings import num_windows
 from kdgat.family import DataSize
@@ -162,8 +162,8 @@ def describe_labels(data: DataConfig) -> list[str]:
     untold = [file for file in recordings if not file.labelled]
     trained = [file.path for file in untold if file.role == "train"]
     tests = [file.path for file in untold if file.role == "test"]
-    said = [f"{path}: {LEARNED_AS_BENIGN}: {ask_for_labels(path)}" for path in trained[:1]]
-    return [*said, say_untested(tests)] if tests else said
+    lacking = [str(learned_as_benign(path)) for path in trained[:1]]
+    return [*lacking, say_untested(tests)] if tests else lacking
 
 
 def read_recordings(data: DataConfig) -> RecordingCatalog:

@@ -337,13 +337,16 @@ def matches_hold_out(name: str, vehicle: str | None, hold_out: Sequence[str]) ->
     return any(word.lower() in text for word in hold_out for text in (name.lower(), (vehicle or "").lower()))
 
 
-def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[RecordingPlace]:
+def discover_recordings(
+    folder: Path, leave_out: Sequence[str] = (), content: FolderContent | None = None
+) -> list[RecordingPlace]:
     """List the recordings in a dataset's folder, in both layouts, without reading them.
 
     Names that say nothing are decided by the beginning of the file. `leave_out` names files, relative to the folder,
-    that are no part of it. Raise DatasetError when there is none, or when one has no scenario.
+    that are no part of it; `content` is what the folder is known to hold. Raise DatasetError when there is none, or
+    when one has no scenario.
     """
-    places = list_places(survey_folder(folder), folder, leave_out)
+    places = list_places(content or survey_folder(folder), folder, leave_out)
     for place in places:
         if not place.scenario:
             raise DatasetError(f"{place.path}: {no_scenario(place.path, folder)}")

@@ -66,6 +66,11 @@ def ask_for_labels(path: Path) -> str:
     )
 
 
+def learned_as_benign(path: Path) -> RecordingError:
+    """Return the error of a recording without labels that would train."""
+    return RecordingError(path, f"{LEARNED_AS_BENIGN}: {ask_for_labels(path)}")
+
+
 def say_untested(paths: Sequence[Path]) -> str:
     """Say that test recordings, at least one, have no labels, and how they get some."""
     more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""

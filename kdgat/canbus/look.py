@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
+from kdgat.canbus.conversion import ECHO_S
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import ClockState, arrivals
 from kdgat.canbus.features.memory import IdentifierNumbers, untouched
@@ -30,7 +31,6 @@ NUM_BINS: Final = 128  # of times, two an octave, from 2^-20 s on
 _BINS_BELOW_1_S: Final = 40
 _FEWEST_INTERVALS: Final = 10  # of an identifier whose usual interval counts
 _MOST_TIMED: Final = 64
-_ECHO_S: Final = 1e-3  # after a message, by which the same one again is its echo
 _FAR_BACK_S, _FAR_AHEAD_S = 1.0, 10.0
 _TOOL_S: Final = 1.0  # from which on a stamp of exactly 0 is none of the bus
 _MICROSECONDS: Final = 1e-4  # of a millisecond: nothing finer tells stamps in whole ones from others
@@ -265,7 +265,7 @@ def _count(
         if known[number, 2] != 0:
             interval = stamp - last[number]
             intervals[number, _bin(interval)] += 1
-            if payload == known[number, 0] and length == known[number, 1] and 0.0 <= interval <= _ECHO_S:
+            if payload == known[number, 0] and length == known[number, 1] and 0.0 <= interval <= ECHO_S:
                 known[number, 2] += np.uint64(1)
                 counts[_PAIRS] += known[number, 2] == 2
                 counts[_PAIRS] -= known[number, 2] == 3  # a flood, and no echo

@@ -21,7 +21,7 @@ from kdgat.base import UserError, num_usable_cores, validate_config, write_json_
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
-from kdgat.canbus import Messages, ReadLimits, RecordingError, WindowConfig, read_recording
+from kdgat.canbus import Messages, ReadLimits, WindowConfig, read_recording
 from kdgat.canbus.features import (
     EDGE_FEATURES,
     FEATURE_VERSION,
@@ -36,7 +36,7 @@ from kdgat.canbus.features import (
     window_chunks,
 )
 from kdgat.canbus.injection import InjectedPool, TrafficFile, clean_stretches, name_variant, summarise_injection
-from kdgat.canbus.labelling import LEARNED_AS_BENIGN, ask_for_labels
+from kdgat.canbus.labelling import learned_as_benign
 from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
@@ -186,7 +186,7 @@ class _Preparation(Preparation):
         if messages.num_backward:
             logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
         if one.role == TRAIN_ROLE and not messages.labelled:
-            raise RecordingError(one.path, f"{LEARNED_AS_BENIGN}: {ask_for_labels(one.path)}")
+            raise learned_as_benign(one.path)
         findings = require_judgeable(one.path, messages)
         parts, num_windows, num_benign = list[GraphColumns](), {}, {}
         if one.role != DUPLICATE_ROLE and messages.labelled:

@@ -172,19 +172,26 @@ def _asc_classic(
 
 
 @njit(cache=True, nogil=True)
+def _behind_direction(data: Bytes, i: int) -> tuple[int, int, int]:
+    """Find the word behind `Rx` or `Tx`, or what the line is instead; an error may stand on either side."""
+    a, b = find_word(data, i)
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME, a, b
+    if not is_direction(data, a, b):
+        return (FIELDS if a == b else EVENT), a, b
+    a, b = find_word(data, b)
+    return (ERROR_FRAME if is_word(data, a, b, _ERROR_FRAME_WORD) else GOOD), a, b
+
+
+@njit(cache=True, nogil=True)
 def _asc_long(data: Bytes, i: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
     """Parse `Rx CBFF 230000 120 a1 Name 8 8 20 ... crc flags`, what follows the channel of a CANXL line.
 
     Frames of all kinds have such lines on a channel that is set up for CAN XL; the name may be left out.
     """
-    a, b = find_word(data, i)
-    if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME
-    if not is_direction(data, a, b):
-        return FIELDS if a == b else EVENT
-    a, b = find_word(data, b)
-    if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME
+    fault, a, b = _behind_direction(data, i)
+    if fault != GOOD:
+        return fault
     if b - a != 4 or data[b - 1] | 32 != _LOWER_F or data[b - 2] | 32 != _LOWER_F:
         return FIELDS if a == b else EVENT
     if data[a] | 32 == _LOWER_X:
@@ -224,14 +231,9 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
 
     Classic frames on a channel that is set up for CAN FD have such lines, too, with other flags.
     """
-    a, b = find_word(data, i)
-    if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME
-    if not is_direction(data, a, b):
-        return FIELDS if a == b else EVENT
-    a, b = find_word(data, b)
-    if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME
+    fault, a, b = _behind_direction(data, i)
+    if fault != GOOD:
+        return fault
     value = _asc_identifier(data, a, b, base)
     if value < 0:
         return FIELDS if a == b else IDENTIFIER if value == -1 else IDENTIFIER_RANGE

@@ -15,7 +15,7 @@ from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, packing_of, read_head
 from kdgat.canbus.readers.tools.foreign import refuse_foreign_bytes
 
-NOTHING_SAID: Final = ReadOptions()
+NO_OPTIONS: Final = ReadOptions()
 """Of a file that says all of itself."""
 _NUM_SHOWN_BYTES = 16
 _LOOKED_AT_BYTES = 1 << 16  # for what a log holds instead of messages
@@ -140,7 +140,7 @@ def load_library(name: str, path: Path | str, what: str) -> ModuleType:
 def require_table(path: Path, options: ReadOptions, what: str) -> None:
     """Refuse what is said of the columns of a table where a file is none."""
     for key in ("identifiers", "payload", "label_column", "attack_labels"):
-        if (value := getattr(options, key)) != getattr(NOTHING_SAID, key):
+        if (value := getattr(options, key)) != getattr(NO_OPTIONS, key):
             raise RecordingError(path, f"{key}={value!r} is for tables, and this is {what}; leave it out")
 
 

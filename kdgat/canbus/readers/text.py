@@ -17,7 +17,7 @@ from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
 from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
-from kdgat.canbus.readers.detect import NOTHING_SAID, SHOWN_CHARACTERS, require_table, require_text
+from kdgat.canbus.readers.detect import NO_OPTIONS, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.named import parse_named
 from kdgat.canbus.readers.numbers import as_plain_lines, count_lines
@@ -181,7 +181,7 @@ def read_text(
     data: NDArray[np.uint8] | None = None,
     *,
     damaged: bool = False,
-    options: ReadOptions = NOTHING_SAID,
+    options: ReadOptions = NO_OPTIONS,
 ) -> Rows:
     """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known.
 
@@ -196,7 +196,7 @@ def read_text(
     return join_rows([rows, parser.damage()]) if damaged else rows
 
 
-def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NOTHING_SAID) -> tuple[Layout, int]:
+def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions = NO_OPTIONS) -> tuple[Layout, int]:
     """Find the format from the first bytes of a file, and where its first row starts."""
     offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
     newline = "\n" if b"\n" in head or b"\r" not in head else "\r"
@@ -207,7 +207,7 @@ def find_start(path: Path, head: bytes, *, is_whole: bool, options: ReadOptions 
     return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
-def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NOTHING_SAID) -> Layout:
+def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NO_OPTIONS) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
     if promised in (None, TextFormat.TRACE) and (tool := find_tool(lines)):  # CANHacker calls its logs .trc, too

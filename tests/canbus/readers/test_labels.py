@@ -10,7 +10,7 @@ import pytest
 from kdgat.canbus import Messages, RecordingError, read_recording
 from kdgat.canbus.messages import ReadOptions
 from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns
-from kdgat.canbus.readers.detect import NOTHING_SAID
+from kdgat.canbus.readers.detect import NO_OPTIONS
 from kdgat.canbus.readers.labels import count_words, refuse_unknown_words, value_of
 from tests.canbus.recording_files import random_messages
 
@@ -110,7 +110,7 @@ def test_the_column_of_labels_can_be_named() -> None:
     lines = ["Time,ID,Data,Label,Verdict of rig", "0.1,1F3,00,x,Normal"]
     path = Path("a.csv")
     assert find_columns(path, lines, ReadOptions(label_column="verdict OF rig")).roles.index(ROLE_LABEL) == 4
-    assert find_columns(path, lines, NOTHING_SAID).roles.index(ROLE_LABEL) == 3
+    assert find_columns(path, lines, NO_OPTIONS).roles.index(ROLE_LABEL) == 3
     with pytest.raises(RecordingError, match=r"label_column='truth': its columns are Time, ID, .*--label-column"):
         find_columns(path, lines, ReadOptions(label_column="truth"))
     with pytest.raises(RecordingError, match="it has no header"):
@@ -120,11 +120,11 @@ def test_the_column_of_labels_can_be_named() -> None:
 def test_a_header_with_an_unknown_column_is_refused_with_the_option_that_makes_it_the_labels() -> None:
     lines = ["time,id,data,malicious", "0.1,1F3,00,no"]
     with pytest.raises(RecordingError, match="give --label-column NAME where labels are called otherwise"):
-        find_columns(Path("a.csv"), lines, NOTHING_SAID)
+        find_columns(Path("a.csv"), lines, NO_OPTIONS)
 
 
 def test_of_two_columns_of_labels_one_must_be_named() -> None:
     lines = ["time,id,data,label,class", "0.1,1F3,00,0,Normal"]
     with pytest.raises(RecordingError, match="its columns label and class may hold labels; choose one"):
-        find_columns(Path("a.csv"), lines, NOTHING_SAID)
+        find_columns(Path("a.csv"), lines, NO_OPTIONS)
     assert find_columns(Path("a.csv"), lines, ReadOptions(label_column="class")).labelled
