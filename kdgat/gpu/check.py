@@ -65,7 +65,7 @@ PARTS: Final[dict[str, Part]] = {
         "Killed by SIGKILL and resumed, also with captured steps, and how fast these are; too little memory",
         "kdgat.gpu.survival:compare",
         300,
-        "With little memory batches go through in parts, whose sums are rounded in another order.",
+        "With little memory nothing is captured; batches go through in parts, and their sums are rounded differently.",
     ),
     "sharing": Part(
         "Several trainings on one card",

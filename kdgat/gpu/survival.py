@@ -28,10 +28,11 @@ if TYPE_CHECKING:
 NUM_WINDOWS: Final = 2048
 EVERY_STEPS: Final = 10
 KILL_AFTER: Final = 3  # checkpoints
-FRACTION: Final = 0.02  # of the card's memory
+FRACTION: Final = 0.6  # of the memory that a large batch takes
 LARGE_BATCH: Final = 2048
 LONG: Final = 30  # epochs
 LIMIT_S: Final = 120.0
+CAPTURE: Final = {"on": True, "off": False, "auto": None}  # what the processes are told
 PARTS: Final = re.compile(r"batches are cut into (\d+) parts")  # what the log says where memory is short
 
 
@@ -42,17 +43,17 @@ def compare(device: str, rows: Rows) -> None:
         _compare_killed("killed by SIGKILL, deterministic", device, whole, killed, rows)
         if device == "cuda":
             folders = Path(folder) / "whole-captured", Path(folder) / "killed-captured"
-            _compare_killed("killed by SIGKILL, steps captured", device, *folders, rows, "--capture", "1")
-            for capture in ("0", "1"):
+            _compare_killed("killed by SIGKILL, steps captured", device, *folders, rows, "--capture", "on")
+            for capture in ("off", "on"):
                 options = ("--epochs", str(LONG), "--capture", capture)
                 found = _train(device, Path(folder) / f"long-{capture}", *options)
-                what = f"{LONG} epochs of 128 windows, {'captured' if capture == '1' else 'step by step'}"
+                what = f"{LONG} epochs of 128 windows, {'captured' if capture == 'on' else 'step by step'}"
                 rows.add(what=what, graphs_s=LONG * NUM_WINDOWS / found["seconds"])
-            options = ("--batch", str(LARGE_BATCH), "--epochs", "2")
-            large = _train(device, Path(folder) / "large", *options)
-            short = _train(device, Path(folder) / "short", *options, "--fraction", str(FRACTION))
+            options = ("--batch", str(LARGE_BATCH), "--epochs", "2", "--memory")
+            large = _train(device, Path(folder) / "large", *options[:-1])
+            short = _train(device, Path(folder) / "short", *options, str(FRACTION * large["peak"]), "--capture", "auto")
             rows.add(
-                what=f"{FRACTION:.0%} of the memory",
+                what=f"{FRACTION:.0%} of the memory that {LARGE_BATCH} windows take",
                 same_bits=large["digest"] == short["digest"],
                 detail=f"{short['parts']} parts; last losses {large['loss']:.8g} and {short['loss']:.8g}",
             )
@@ -99,16 +100,17 @@ def _kill(device: str, folder: Path, *options: str) -> int:
 
 def _fit(device: str, folder: Path, options: list[str]) -> None:
     given = dict(zip(options[::2], options[1::2], strict=True))
-    if "--fraction" in given:
-        torch.cuda.set_per_process_memory_fraction(float(given["--fraction"]))
+    if "--memory" in given:
+        total = torch.cuda.get_device_properties(0).total_memory
+        torch.cuda.set_per_process_memory_fraction(float(given["--memory"]) / total)
     batch, epochs = int(given.get("--batch", 128)), int(given.get("--epochs", 6))
-    is_captured = given.get("--capture") == "1"
+    capture = CAPTURE[given.get("--capture", "off")]
     config = TrainingConfig(
         max_epochs=epochs,
         batch_size=batch,
         accelerator="cuda" if device == "cuda" else "cpu",
-        capture=is_captured,
-        deterministic=not is_captured and epochs < LONG,
+        capture=capture,
+        deterministic=not capture and epochs < LONG,
         monitor="train_loss",
         patience=None,
         checkpoint_every_steps=EVERY_STEPS,
@@ -122,6 +124,7 @@ def _fit(device: str, folder: Path, options: list[str]) -> None:
     result = fit(module, source, None, config, directory, 0)
     last = result.history[-1]
     found = {"digest": weights_digest(module), "steps": last.get("step", 0), "loss": last["train_loss"]}
+    found["peak"] = torch.cuda.max_memory_reserved() if device == "cuda" else 0  # bytes
     print(json.dumps(found | {"seconds": time.perf_counter() - began}))
 
 

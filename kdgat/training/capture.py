@@ -93,12 +93,19 @@ class CapturedSteps:
         known = self._graphs.get(capacity)
         self._gather = known[0] if known else StaticGather(placed.columns, capacity, placed.order)
 
-    def step(self, indices: NDArray[np.int64], rate: float) -> Tensor:
-        """Do the optimizer step of a batch; return its loss."""
+    def choose(self, indices: NDArray[np.int64], rate: float) -> None:
+        """Let the step of this batch come next; it is recorded if none of its sizes was.
+
+        Raises:
+            RuntimeError: if it cannot be, for want of memory or by an operator; nothing has changed then.
+        """
         self._gather.choose(indices)
         self._rate.fill_(rate)
         if self._gather.capacity not in self._graphs:
             self._graphs[self._gather.capacity] = self._gather, self._record()
+
+    def step(self, num_graphs: int) -> Tensor:
+        """Do the optimizer step of the batch that was chosen; return its loss."""
         for name, view in self._views.items():
             found = self._averages.sums.get(name)
             if found is None:
@@ -107,7 +114,7 @@ class CapturedSteps:
                 view.copy_(found)
         self._graphs[self._gather.capacity][1].replay()
         for name, view in self._views.items():
-            self._averages.weights[name] = self._averages.weights.get(name, 0) + len(indices)
+            self._averages.weights[name] = self._averages.weights.get(name, 0) + num_graphs
             self._averages.sums[name] = view
         return self._loss.clone()
 
@@ -154,30 +161,32 @@ class CapturedSteps:
         # The same stream for warm-up and recording, so that autograd stays on it.
         self._stream = self._stream or torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(self._stream), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*capturable=True.*")
-            for _ in range(WARM_UP_STEPS):
-                optimizer.zero_grad(set_to_none=True)
+        try:
+            with torch.cuda.stream(self._stream), warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message=".*capturable=True.*")
+                for _ in range(WARM_UP_STEPS):
+                    optimizer.zero_grad(set_to_none=True)
+                    self._take()
+            optimizer.zero_grad(set_to_none=True)
+            graph = torch.cuda.CUDAGraph()
+            pool = next((recorded.pool() for _, recorded in self._graphs.values()), None)
+            with torch.cuda.graph(graph, pool=pool, stream=self._stream):
                 self._take()
-        torch.cuda.current_stream(device).wait_stream(self._stream)
-        optimizer.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        pool = next((recorded.pool() for _, recorded in self._graphs.values()), None)
-        with torch.cuda.graph(graph, pool=pool, stream=self._stream):
-            self._take()
-        with torch.no_grad():
-            for parameter, weight in zip(self._parameters, weights, strict=True):
-                parameter.copy_(weight)
-                for name, value in optimizer.state[parameter].items():
-                    if parameter in states:
-                        value.copy_(states[parameter][name])
-                    else:
-                        value.zero_()
-            for buffer, value in zip(self._module.buffers(), buffers, strict=True):
-                buffer.copy_(value)
-            if len(sums):
-                self._sums.copy_(sums)
-        for group, (rate, capturable) in zip(optimizer.param_groups, settings, strict=True):
-            group["lr"], group["capturable"] = rate, capturable
-        torch.cuda.set_rng_state(random_state, device)
-        return graph
+            return graph
+        finally:
+            torch.cuda.current_stream(device).wait_stream(self._stream)
+            with torch.no_grad():
+                for parameter, weight in zip(self._parameters, weights, strict=True):
+                    parameter.copy_(weight)
+                    for name, value in optimizer.state[parameter].items():
+                        if parameter in states:
+                            value.copy_(states[parameter][name])
+                        else:
+                            value.zero_()
+                for buffer, value in zip(self._module.buffers(), buffers, strict=True):
+                    buffer.copy_(value)
+                if len(sums):
+                    self._sums.copy_(sums)
+            for group, (rate, capturable) in zip(optimizer.param_groups, settings, strict=True):
+                group["lr"], group["capturable"] = rate, capturable
+            torch.cuda.set_rng_state(random_state, device)

@@ -81,8 +81,8 @@ class TrainingConfig(Config):
     num_threads: int = Field(1, ge=1)  # of torch on the CPU; another number sums in another order
     # Processes that share a batch; see `Ranks`.
     num_ranks: Annotated[int | None, ExecutionOnly] = Field(None, ge=1, exclude_if=lambda number: number is None)
-    # Steps on a GPU as one CUDA graph, on padded batches, whose last bits are others.
-    capture: bool = Field(False, exclude_if=lambda is_on: not is_on)
+    # Steps on a GPU as one CUDA graph, on padded batches, whose last bits are others; null: where they can be.
+    capture: Annotated[bool | None, ExecutionOnly] = Field(None, exclude_if=lambda is_on: is_on is None)
     deterministic: bool | None = None  # null: yes on the CPU; no on a GPU, where it makes scatter several times slower
 
     # survival

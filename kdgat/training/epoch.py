@@ -69,13 +69,22 @@ class Epochs:
             self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self._steps,
             ranks,
         )  # fmt: skip
-        self._captured = self._capture(ranks.count) if self.config.capture else None
+        self._captured: CapturedSteps | None = None
+        self._is_settled = False  # whether steps are recorded
 
-    def _capture(self, num_ranks: int) -> CapturedSteps | None:
-        """Return what records steps, or say once why none are recorded."""
-        source = self.train_source
-        if reason := why_not(self.config, self.fabric.device, self.module, source, num_ranks):
-            logger.warning("training.capture=true changes nothing: %s", reason)
+    def _capture(self, state: FitState) -> CapturedSteps | None:
+        """Return what records steps, if they are to be: a fit that has begun goes on as it began."""
+        source, wanted = self.train_source, self.config.capture
+        if wanted is False or (wanted is None and state.global_step and not state.is_captured):
+            return None
+        reason = why_not(self.config, self.fabric.device, self.module, source, self._ranks.count)
+        if state.num_parts > 1:
+            reason = reason or "memory is short, and batches are gone through in parts"
+        if reason:
+            if wanted:
+                logger.warning("training.capture=true changes nothing: %s", reason)
+            elif state.is_captured:
+                logger.warning("steps are not recorded any more, and their last bits are others: %s", reason)
             return None
         assert isinstance(source, GraphSource)
         return CapturedSteps(self.module, self.raw_optimizer, source, self.averages, self.config, self.fabric.autocast)
@@ -112,6 +121,9 @@ class Epochs:
         if state.step == 0:
             self.averages.clear()
         begin()
+        if not self._is_settled:
+            self._captured, self._is_settled = self._capture(state), True
+            state.is_captured = self._captured is not None
         if self._captured is not None:
             self._captured.begin(plan)
         with self.averages.listen(self.module):
@@ -129,8 +141,8 @@ class Epochs:
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
         self.profile.start_step()
-        if self._captured is not None:
-            loss = self._captured.step(indices, rate)
+        if (captured := self._recorded(state, indices, rate)) is not None:
+            loss = captured.step(len(indices))
         else:
             loss, state.num_parts = self._gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
             with self.profile.phase("optimizer"):
@@ -150,6 +162,20 @@ class Epochs:
             self.progress.report(
                 epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
             )
+
+    def _recorded(self, state: FitState, indices: Any, rate: float) -> CapturedSteps | None:
+        """Return the recorded step of a batch; None if there is none, also where it failed and nobody asked for it."""
+        if self._captured is None:
+            return None
+        try:
+            self._captured.choose(indices, rate)
+        except RuntimeError as error:
+            if self.config.capture:
+                raise
+            logger.warning("steps are taken one by one from now on, for they could not be recorded: %s", error)
+            self.raw_optimizer.zero_grad(set_to_none=True)  # of the memory of a recording
+            self._captured, state.is_captured = None, False
+        return self._captured
 
     def _place(self, state: FitState) -> None:
         """Let the module know how far training is."""

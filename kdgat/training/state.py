@@ -23,6 +23,7 @@ class FitState:
     epochs_without_progress: int = 0
     history: list[dict[str, float]] = field(default_factory=list)  # rows of metrics.jsonl
     num_parts: int = 1  # that each batch is cut into; doubled when the GPU's memory is short
+    is_captured: bool = False  # steps are recorded ones, and stay so: their last bits are others
     batches: dict[str, Any] = field(default_factory=dict)  # what a search for their size found; empty: as configured
     stop_reason: str = ""  # not empty: training is over
 

@@ -21,10 +21,14 @@ from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig, seed_everything
 from kdgat.training.capture import CapturedSteps, why_not
 from kdgat.training.fit import fit
+from kdgat.training.steps import LossWatch
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 from tests.pretended_cuda.device import CUDA, Graph, Seen
 
-CONFIG = TrainingConfig(max_epochs=3, batch_size=12, capture=True, patience=None, checkpoint_interval_s=1e6)
+# Deterministic, so that on a card, too, the autoencoder's loss, which adds by atomics, has one sum.
+CONFIG = TrainingConfig(
+    max_epochs=3, batch_size=12, capture=True, deterministic=True, patience=None, checkpoint_interval_s=1e6
+)
 
 
 KINDS = ("detector", "autoencoder", "student detector", "student autoencoder")
@@ -78,7 +82,7 @@ class _Eager(Graph):
         super().__init__()
         self.steps = steps
         if not steps._names:  # what is logged is known after a step, which must leave no trace
-            state = torch.get_rng_state()
+            state, of_device = torch.get_rng_state(), torch.cuda.get_rng_state()
             weights = [one.detach().clone() for one in steps._parameters]
             steps._take()
             with torch.no_grad():
@@ -86,6 +90,7 @@ class _Eager(Graph):
                     parameter.copy_(weight)
             steps._optimizer.state.clear()
             torch.set_rng_state(state)
+            torch.cuda.set_rng_state(of_device)
 
     def replay(self) -> None:
         groups = self.steps._optimizer.param_groups
@@ -98,27 +103,71 @@ class _Eager(Graph):
             group["lr"] = rate
 
 
-def test_a_killed_training_ends_with_the_same_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["detector", "autoencoder"])
+def test_a_killed_training_ends_with_the_same_bits(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Killed(BaseException):
         pass
 
-    expected, history = train(tmp_path / "whole", "detector")
+    expected, history = train(tmp_path / "whole", kind)
     step, taken = CapturedSteps.step, 0
 
-    def dying(self: CapturedSteps, indices: Any, rate: float) -> Tensor:
+    def dying(self: CapturedSteps, num_graphs: int) -> Tensor:
         nonlocal taken
         taken += 1
         if taken in (4, 8, 15):  # within an epoch, at its end, in the last one
             raise Killed
-        return step(self, indices, rate)
+        return step(self, num_graphs)
 
     monkeypatch.setattr(CapturedSteps, "step", dying)
     for _ in range(3):
         with pytest.raises(Killed):
-            train(tmp_path / "killed", "detector", {"checkpoint_every_steps": 1})
-    found, rows = train(tmp_path / "killed", "detector", {"checkpoint_every_steps": 1})
+            train(tmp_path / "killed", kind, {"checkpoint_every_steps": 1})
+    found, rows = train(tmp_path / "killed", kind, {"checkpoint_every_steps": 1})
     assert torch.equal(found, expected)
     assert rows == history
+
+
+def test_steps_that_cannot_be_recorded_are_taken_one_by_one_with_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    expected, history = train(tmp_path / "plain", "detector", {"capture": False})
+
+    def no_memory() -> None:  # after the steps before a recording, which change weights and draw numbers
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", no_memory)
+    found, rows = train(tmp_path / "by itself", "detector", {"capture": None})
+    assert torch.equal(found, expected)
+    assert rows == history
+    assert caplog.text.count("one by one from now on, for they could not be recorded: CUDA out of memory") == 1
+    with pytest.raises(torch.OutOfMemoryError):
+        train(tmp_path / "asked for", "detector", {"capture": True})
+
+
+@pytest.mark.parametrize("began", [None, False])
+def test_a_training_goes_on_as_it_began(
+    began: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: Seen
+) -> None:
+    class Killed(BaseException):
+        pass
+
+    expected, history = train(tmp_path / "whole", "detector", {"capture": began})
+    note = LossWatch.note
+
+    def dying(watch: LossWatch, epoch: int, step: int, *rest: Any) -> None:
+        note(watch, epoch, step, *rest)
+        if (epoch, step) == (1, 3):
+            raise Killed
+
+    monkeypatch.setattr(LossWatch, "note", dying)
+    with pytest.raises(Killed):
+        train(tmp_path / "killed", "detector", {"capture": began, "checkpoint_every_steps": 1})
+    monkeypatch.setattr(LossWatch, "note", note)
+    seen.clear()
+    found, rows = train(tmp_path / "killed", "detector", {"capture": None})
+    assert torch.equal(found, expected)
+    assert rows == history
+    assert (seen.operators["graph"] > 0) == (began is None)
 
 
 @pytest.mark.parametrize("kind", KINDS)
