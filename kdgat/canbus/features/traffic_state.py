@@ -32,17 +32,22 @@ class DescribedMessages(NamedTuple):
     features: NDArray[np.float32]  # [M, NUM_MESSAGE_FEATURES]
     arrival_features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
     field_features: NDArray[np.float32]  # [M, NUM_FIELD_FEATURES]
+    is_suspicious: NDArray[np.bool_]  # [M] by the habits of identifiers it is an alarm; False where they are not asked
+    reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
+    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
 
 
 class TrafficState:
     """Remember what the next messages of a recording are described against; bounded by the number of identifiers."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_habits: bool = False) -> None:
+        """Judge messages by the habits of identifiers, too, if asked for."""
         self.num_messages = 0
         self.num_ids = 0
         self._features = FeatureState()
         self._clock = ClockState()
         self._fields = FieldState()
+        self._suspicions = SuspicionState() if by_habits else None
         self._bus_clock = BusClock()
         self._first, self._latest = np.nan, -np.inf  # time on the bus
         self._previous = np.zeros(0)  # that of the last message, if there was one
@@ -101,9 +106,12 @@ class TrafficState:
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
+        found = nothing_suspicious(len(timestamp))
+        if self._suspicions is not None:
+            found = self._suspicions.judge(monotonic, identifier, numbered, payload, length, breaks)
         described = DescribedMessages(
             timestamp, log_time, time, elapsed, identifier, numbered.number, payload, length, label, features,
-            arrival_features, field_features,
+            arrival_features, field_features, *found,
         )  # fmt: skip
         return described if kept is None else _after(kept, described), clock
 
