@@ -51,9 +51,11 @@ class Summary:
             f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}{unjudged}"
         )
 
-    def problem(self) -> str:
-        """State why times have decided nothing, and the fix; empty if some identifier could be judged by them."""
-        if self.num_judged or not self.num_messages:
+    def problem(self, has_network: bool = False) -> str:
+        """State why nothing was decided, and the fix; empty if a network did, or some identifier could be judged."""
+        if not self.num_messages:
+            return "no message came, so nothing could be judged"
+        if self.num_judged or has_network:
             return ""
         if not self.num_frequent:
             return (

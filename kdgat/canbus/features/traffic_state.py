@@ -50,7 +50,7 @@ class TrafficState:
         self._suspicions = SuspicionState() if by_habits else None
         self._bus_clock = BusClock()
         self._first, self._latest = np.nan, -np.inf  # time on the bus
-        self._previous = np.zeros(0)  # that of the last message, if there was one
+        self._previous = np.zeros(0)  # of the last message, if there was one, but for pauses
         self._elapsed = 0.0
 
     @property
@@ -89,9 +89,9 @@ class TrafficState:
         features = np.zeros((total, NUM_MESSAGE_FEATURES), np.float32)
         arrival_features = np.empty((total, NUM_ARRIVAL_FEATURES), np.float32)
         field_features = np.zeros((total, NUM_FIELD_FEATURES), np.float32)
-        time, log_time, breaks = self._bus_clock.read(timestamp)
-        numbered, _ = self._features.describe(time, identifier, payload, length, wanted, features[num_kept:])
-        steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
+        time, log_time, awake, breaks = self._bus_clock.read(timestamp)
+        numbered, _ = self._features.describe(awake, identifier, payload, length, wanted, features[num_kept:])
+        steps = np.diff(awake, prepend=self._previous if self.num_messages else awake[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
         monotonic = np.maximum(np.maximum.accumulate(time), self._latest)
@@ -100,7 +100,7 @@ class TrafficState:
         )
         self._fields.describe(monotonic, numbered, payload, length, wanted, field_features[num_kept:])
         if len(timestamp):
-            self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
+            self._previous, self._elapsed = awake[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
             self._first = self._first if self.num_messages else float(time[0])
         self.num_messages += len(timestamp)
