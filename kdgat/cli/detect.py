@@ -46,7 +46,9 @@ def detect(
     ] = None,
     detector: Annotated[
         str | None,
-        typer.Option("--detector", help="An attention network of the run, ensemble, or clock (default: the student)."),
+        typer.Option(
+            "--detector", help="An attention network of the run, ensemble, clock, or habits (default: the student)."
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")

@@ -49,9 +49,10 @@ def compare(device: str, rows: Rows) -> None:
                 found = _train(device, Path(folder) / f"long-{capture}", *options)
                 what = f"{LONG} epochs of 128 windows, {'captured' if capture == 'on' else 'step by step'}"
                 rows.add(what=what, graphs_s=LONG * NUM_WINDOWS / found["seconds"])
-            options = ("--batch", str(LARGE_BATCH), "--epochs", "2", "--memory")
-            large = _train(device, Path(folder) / "large", *options[:-1])
-            short = _train(device, Path(folder) / "short", *options, str(FRACTION * large["peak"]), "--capture", "auto")
+            large_batch = ("--batch", str(LARGE_BATCH), "--epochs", "2")
+            large = _train(device, Path(folder) / "large", *large_batch)
+            memory = ("--memory", str(FRACTION * large["peak"]), "--capture", "auto")
+            short = _train(device, Path(folder) / "short", *large_batch, *memory)
             rows.add(
                 what=f"{FRACTION:.0%} of the memory that {LARGE_BATCH} windows take",
                 same_bits=large["digest"] == short["digest"],

@@ -1,10 +1,10 @@
-"""The habits of identifiers: the shortest times in which so many intervals ever passed, and what else is usual of each.
+"""The habits of identifiers: in how little time so many intervals ever passed, and what else is usual of each.
 
-An arrival curve (Thiele, Chakraborty, Naedele 2000) holds for timers, several periods, bursts, coarse stamps and packets
-alike: it says of 1, 2, 4 .. 32 intervals in how little time they ever passed. Whatever is learned waits for some
-seconds, and is committed only if nothing was suspicious meanwhile; the end of an alarm discards what waits. Once an
-identifier is established a commit moves a value by very little, and what did not come again for minutes is forgotten, so
-that habits recover in both directions, and nobody who is patient walks them far.
+An arrival curve (Thiele, Chakraborty, Naedele 2000) holds for timers, several periods, bursts, coarse stamps and
+packets alike: it says of 1, 2, 4 .. 32 intervals in how little time they ever passed. Whatever is learned waits for
+some seconds, and is committed only if nothing was suspicious meanwhile; the end of an alarm discards what waits. Once
+an identifier is established a commit moves a value by very little, and what did not come again for minutes is
+forgotten: habits recover in both directions, and nobody who is patient walks them far.
 """
 
 from __future__ import annotations

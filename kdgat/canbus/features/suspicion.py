@@ -2,8 +2,8 @@
 
 Evidence against an identifier adds up, halves with time, and becomes an alarm at a threshold:
 
-* more messages within a time than ever (`kdgat.canbus.features.habits`), by a factor; where an identifier is not even, by
-  a larger one, over 16 intervals and more;
+* more messages within a time than ever (`kdgat.canbus.features.habits`), by a factor; where an identifier is not even,
+  by a larger one, over 16 intervals and more;
 * one extra message between two that keep the timer;
 * almost all bits change in each of four messages, which never happened before;
 * 32 messages faster than any car sends one identifier, also before anything was learned;
@@ -17,7 +17,7 @@ after its last evidence.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,40 @@ def nothing_suspicious(num_messages: int) -> Suspicions:
     )
 
 
+class WindowSuspicions(NamedTuple):
+    """What speaks against G windows."""
+
+    is_alarm: NDArray[np.bool_]  # [G] some message of it is
+    reason: NDArray[np.int8]  # [G] of its newest evidence; NOTHING where all of it came before
+    suspect: NDArray[np.uint32]  # [G] the identifier that it speaks against, if there is a reason
+
+    @staticmethod
+    def none() -> WindowSuspicions:
+        """Return what speaks against no windows."""
+        return WindowSuspicions(*nothing_suspicious(0))
+
+    @staticmethod
+    def of(
+        is_alarm: NDArray[np.bool_],
+        reason: NDArray[np.int8],
+        suspect: NDArray[np.uint32],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+    ) -> WindowSuspicions:
+        """Return what speaks against windows of messages [M], given as rows from which and up to which they are [G]."""
+        if not len(starts):
+            return WindowSuspicions.none()
+        before = np.concatenate([[0], np.cumsum(is_alarm)])
+        rows = np.where(reason != NOTHING, np.arange(len(reason)), -1)
+        newest = np.maximum.accumulate(rows)[stops - 1]
+        has_reason = newest >= starts
+        newest = np.where(has_reason, newest, 0)
+        return WindowSuspicions(
+            before[stops] > before[starts], np.where(has_reason, reason[newest], NOTHING).astype(np.int8),
+            suspect[newest],
+        )  # fmt: skip
+
+
 class SuspicionState:
     """Hold the habits of a recording's identifiers, and the evidence against them; pieces give what the whole does."""
 
@@ -98,6 +132,18 @@ class SuspicionState:
         self._payload: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._identifier: NDArray[np.uint32] = np.zeros(0, np.uint32)
         self._bus = np.zeros(_NUM_BUS)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is known."""
+        known = (self._habits, self._curves, self._ring, self._payload, self._identifier)
+        return sum(array.nbytes for array in known)
+
+    def count_judged(self) -> tuple[int, int]:
+        """Count the identifiers that come evenly and often enough to be judged, and those that come often enough."""
+        seen = self._habits[:, habit.SEEN] > habit.BELIEVED_AFTER
+        is_even = (self._habits[:, habit.LEARNED] >= habit.BELIEVED_AFTER) & (self._habits[:, habit.EVENNESS] > _EVEN)
+        return int((seen & is_even).sum()), int(seen.sum())
 
     def judge(
         self,
@@ -120,8 +166,8 @@ class SuspicionState:
             self._identifier = untouched(most, np.uint32)
         found = nothing_suspicious(len(time))
         _judge(
-            time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers, self._habits,
-            self._curves, self._ring, self._payload, self._identifier, self._bus, *found,
+            time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
+            self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus, *found,
         )  # fmt: skip
         return found
 
@@ -290,7 +336,7 @@ def _are_too_many(
     known: NDArray[np.float64],
     curve: NDArray[np.float64],
     times: NDArray[np.float64],
-    kept: int,
+    kept: Any,
     now: float,
     is_on: bool,
 ) -> bool:
@@ -333,7 +379,7 @@ def _keep_usual_times(
     known: NDArray[np.float64],
     curve: NDArray[np.float64],
     times: NDArray[np.float64],
-    kept: int,
+    kept: Any,
     now: float,
     interval: float,
     believed: bool,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
 from kdgat.canbus.features.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.fields import NUM_FIELD_FEATURES, FieldState
 from kdgat.canbus.features.intervals import NUM_ARRIVAL_FEATURES
+from kdgat.canbus.features.suspicion import SuspicionState, nothing_suspicious
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import Messages
@@ -22,6 +23,9 @@ class DescribedMessages(NamedTuple):
 
     timestamp: NDArray[np.float64]  # [M] s, as in the log
     log_time: NDArray[np.float64]  # [M] s, on the clock of the log: `timestamp` where that is believed
+    is_suspicious: NDArray[np.bool_]  # [M] by the habits of identifiers it is an alarm; False where they are not asked
+    reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
+    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
     time: NDArray[np.float64]  # [M] s, on the bus
     elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
     identifier: NDArray[np.uint32]  # [M]
@@ -32,9 +36,9 @@ class DescribedMessages(NamedTuple):
     features: NDArray[np.float32]  # [M, NUM_MESSAGE_FEATURES]
     arrival_features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
     field_features: NDArray[np.float32]  # [M, NUM_FIELD_FEATURES]
-    is_suspicious: NDArray[np.bool_]  # [M] by the habits of identifiers it is an alarm; False where they are not asked
-    reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
-    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
+
+
+FIRST_DESCRIBED: Final = DescribedMessages._fields.index("time")  # the first column that graphs are made of
 
 
 class TrafficState:
@@ -56,11 +60,12 @@ class TrafficState:
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is remembered."""
-        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
+        suspicions = 0 if self._suspicions is None else self._suspicions.num_bytes
+        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes + suspicions
 
     def count_judged(self) -> tuple[int, int]:
-        """Count the identifiers that the clock could judge, and those that came often enough for it."""
-        return self._clock.count_judged()
+        """Count the identifiers that could be judged by their times, and those that came often enough for it."""
+        return (self._clock if self._suspicions is None else self._suspicions).count_judged()
 
     @property
     def span_s(self) -> tuple[float, float]:
@@ -110,8 +115,8 @@ class TrafficState:
         if self._suspicions is not None:
             found = self._suspicions.judge(monotonic, identifier, numbered, payload, length, breaks)
         described = DescribedMessages(
-            timestamp, log_time, time, elapsed, identifier, numbered.number, payload, length, label, features,
-            arrival_features, field_features, *found,
+            timestamp, log_time, *found, time, elapsed, identifier, numbered.number, payload, length, label, features,
+            arrival_features, field_features,
         )  # fmt: skip
         return described if kept is None else _after(kept, described), clock
 
