@@ -117,9 +117,10 @@ class WindowSuspicions(NamedTuple):
         has_reason = newest >= starts
         newest = np.where(has_reason, newest, 0)
         return WindowSuspicions(
-            before[stops] > before[starts], np.where(has_reason, reason[newest], NOTHING).astype(np.int8),
-            suspect[newest],
-        )  # fmt: skip
+            before[stops] > before[starts],
+            np.where(has_reason, reason[newest], NOTHING).astype(np.int8),
+            np.where(has_reason, suspect[newest], 0).astype(np.uint32),
+        )
 
 
 class SuspicionState:
