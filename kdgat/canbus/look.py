@@ -142,11 +142,11 @@ class _Clock:
         self._latest = -np.inf
 
     def add(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32], numbered: Any) -> None:
-        time, _, breaks = self._bus_clock.read(timestamp)
-        time = np.maximum(np.maximum.accumulate(time), self._latest)
+        read = self._bus_clock.read(timestamp)
+        time = np.maximum(np.maximum.accumulate(read.time), self._latest)
         self._latest = float(time[-1])
         nothing = np.zeros(len(time), bool)
-        arrivals(time, identifier, numbered, np.zeros(0, np.int64), self.state, breaks, nothing)
+        arrivals(time, identifier, numbered, np.zeros(0, np.int64), self.state, read.breaks, nothing)
 
 
 def look_at(messages: Messages, stated: Stated = SECONDS) -> Findings:

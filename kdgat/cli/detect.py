@@ -46,7 +46,9 @@ def detect(
     ] = None,
     detector: Annotated[
         str | None,
-        typer.Option("--detector", help="An attention network of the run, ensemble, or clock (default: the student)."),
+        typer.Option(
+            "--detector", help="An attention network of the run, ensemble, clock, or habits (default: the student)."
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
@@ -84,7 +86,7 @@ def detect(
     A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
     over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
-    Exit status: 0 no alarm, 3 alarms, 2 a mistake, or a log in which nothing can be judged. With --follow or -i each
+    Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
     ends with the pipe, too.
@@ -137,7 +139,7 @@ def detect(
         threshold = chosen.threshold if chosen.members else None
         draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
     is_broken_off = stop.is_set() and not is_live
-    problem = "" if log is None or stop.is_set() or chosen.members else watch.summary.problem()
+    problem = "" if is_broken_off else watch.summary.problem(bool(chosen.members))
     if not quiet:
         notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
         for note in notes if problem else (*notes, f"{watch.summary.sentence()} (detector {chosen.name})"):
@@ -145,7 +147,7 @@ def detect(
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
     if problem:
-        raise UserError(f"{log}: {problem}")
+        raise UserError(f"{log or follow or bus}: {problem}")
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
 
 

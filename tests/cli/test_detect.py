@@ -177,6 +177,27 @@ def test_a_pipe_that_stays_open_is_left_at_ctrl_c(tmp_path: Path) -> None:
         assert process.wait(60) == ALARMS
 
 
+@pytest.mark.parametrize("num_messages", [0, 200])
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.processes
+def test_a_stream_that_ends_before_anything_could_be_judged_has_not_been_free_of_alarms(
+    end: signal.Signals, num_messages: int, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    printed = tmp_path / "printed"
+    with (
+        started_kdgat(printed, "detect", str(tmp_path / "fifo")) as process,
+        (tmp_path / "fifo").open("w") as written,  # waits until it is opened to read
+    ):
+        written.write("".join(_lines(drive(None).select(slice(0, num_messages)))))
+        written.flush()
+        time.sleep(1.0)
+        process.send_signal(end)
+        assert process.wait(60) == MISTAKE
+    assert ("too few for the arrival clock" if num_messages else "no message came") in printed.read_text()
+    assert "no alarm" not in printed.read_text()
+
+
 def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "evidence": pytest.approx(one["evidence"], abs=2e-3)} for one in identifiers]
 

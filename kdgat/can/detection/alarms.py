@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumulated, since_of
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
+from kdgat.can.models.names import HABITS
 from kdgat.graphs import GraphColumns
 
 MERGE_S: Final = 1.0  # alarms that are no further apart are one
@@ -30,7 +31,7 @@ class Alarm:
     first_message: int  # row in the log, from 0
     num_windows: int  # that were alarms
     score: float  # highest of its windows
-    by: tuple[str, ...]  # who raised it: network, clock, accumulation
+    by: tuple[str, ...]  # who raised it: network, clock, habits, accumulation
     suspects: tuple[Suspect, ...]  # the most suspicious first
     guess: str  # the kind of attack, by plain rules
     since: Since | None = None  # evidence of single identifiers has added up, to an alarm by itself
@@ -158,6 +159,7 @@ class AlarmMerger:
             flags = (
                 ("network", verdicts.by_network[window]),
                 ("clock", verdicts.by_clock[window]),
+                (HABITS, verdicts.suspicions is not None and verdicts.suspicions.is_alarm[window]),
                 (ACCUMULATION, since is not None),
             )
             by = {name for name, raised in flags if raised}

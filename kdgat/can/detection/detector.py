@@ -1,13 +1,13 @@
 """A detector as it stands: networks with their calibration, a threshold, and the arrival clock beside them.
 
 A window is an alarm if the mean of the networks' calibrated logits reaches the threshold, or if the clock says so: a
-message came too early, or an identifier is overdue.
+message came too early, or an identifier is overdue. In the clock's place the habits of identifiers may be asked.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,10 @@ from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scor
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, sigmoid
 from kdgat.canbus import WindowConfig
+from kdgat.canbus.features.suspicion import WindowSuspicions
 from kdgat.graphs import GraphColumns
+
+CERTAIN: Final = 0.9  # the score of a window that the habits of identifiers call an alarm, at least
 
 
 class Verdicts(NamedTuple):
@@ -31,11 +34,14 @@ class Verdicts(NamedTuple):
     by_clock: NDArray[np.bool_]  # [G]
     accumulated: Accumulated | None = None  # evidence of earlier windows, too; only where they come in order
     clock: ClockBounds | None = CLOCK_BOUNDS  # by which `by_clock` was decided
+    suspicions: WindowSuspicions | None = None  # of [G], where the habits of identifiers were asked
 
     @property
     def is_alarm(self) -> NDArray[np.bool_]:
         """Return which windows [G] are alarms."""
         by_window = self.by_network | self.by_clock
+        if self.suspicions is not None:
+            by_window = by_window | self.suspicions.is_alarm
         return by_window if self.accumulated is None else by_window | self.accumulated.is_alarm
 
 
@@ -57,24 +63,27 @@ class Detector:
     threshold: float = 0.0  # calibrated logit
     clock: ClockBounds | None = CLOCK_BOUNDS  # None: the networks decide alone
     accumulation: Accumulation | None = None
+    by_habits: bool = False  # of identifiers, in the clock's place
 
-    def decide(self, graphs: GraphColumns) -> Verdicts:
-        """Return the verdicts on windows."""
+    def decide(self, graphs: GraphColumns, suspicions: WindowSuspicions | None = None) -> Verdicts:
+        """Return the verdicts on windows; `suspicions` of them [G], if the habits of identifiers were asked."""
         logits = np.full(graphs.num_graphs, -CALIBRATED_LIMIT)
         node_logits = np.full(graphs.num_nodes, -CALIBRATED_LIMIT)
         if self.members and graphs.num_graphs:
-            scores = [member.network.score(graphs) for member in self.members]
+            found = [member.network.score(graphs) for member in self.members]
             calibrated = [
                 np.clip(member.scaling.calibrated(window), -CALIBRATED_LIMIT, CALIBRATED_LIMIT)
-                for member, (window, _) in zip(self.members, scores, strict=True)
+                for member, (window, _) in zip(self.members, found, strict=True)
             ]
             logits = sum(calibrated, start=np.zeros(graphs.num_graphs)) / len(self.members)
-            nodes = [node.astype(np.float64) for _, node in scores]
+            nodes = [node.astype(np.float64) for _, node in found]
             node_logits = sum(nodes, start=np.zeros(graphs.num_nodes)) / len(self.members)
         clock = np.full(graphs.num_graphs, -1.0, np.float32)
         if self.clock is not None:
             clock = clock_scores(graphs["early"], graphs["overdue"], self.clock)
         by_clock = clock >= 0.0
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
-        scores_of_windows = sigmoid(np.where(by_clock, np.maximum(logits, clock), logits))
-        return Verdicts(logits, scores_of_windows, node_logits, by_network, by_clock, clock=self.clock)
+        scores = sigmoid(np.where(by_clock, np.maximum(logits, clock), logits))
+        if suspicions is not None:
+            scores = np.where(suspicions.is_alarm, np.maximum(scores, CERTAIN), scores)
+        return Verdicts(logits, scores, node_logits, by_network, by_clock, clock=self.clock, suspicions=suspicions)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.evaluation.evidence import ROUNDING, clock_margins, evidence_of, flooding
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features import NODE_FEATURES
+from kdgat.canbus.features import NODE_FEATURES, suspicion
 from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
@@ -28,6 +28,16 @@ TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
 CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
+CERTAIN: Final = 10.0  # evidence against whom the habits of identifiers speak
+OF_HABITS: Final = {
+    suspicion.TOO_MANY: TOO_MANY,
+    suspicion.EXTRA: TOO_EARLY,
+    suspicion.PAYLOAD: PAYLOAD,
+    suspicion.FAST: TOO_MANY,
+    suspicion.STRANGERS: UNKNOWN,
+    suspicion.SILENT: OVERDUE,
+    suspicion.NEW: UNKNOWN,
+}
 
 _COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}
 
@@ -57,7 +67,8 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, verdicts.clock)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
-    named = named if len(named) else order[:1]
+    first = _by_habits(verdicts, window)
+    named = named if len(named) or verdicts.suspicions is not None else order[:1]
     floods = flooding(x, num_messages)
     suspects = tuple(
         Suspect(
@@ -66,8 +77,17 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
             reasons_of(x[node], verdicts.clock, bool(floods[node])),
         )
         for node in named.tolist()
+        if not any(one.identifier == node_id[node] for one in first)
     )
-    return Explanation(suspects, frozenset(["flood"] if floods.any() else []))
+    return Explanation((*first, *suspects)[:MAX_IDENTIFIERS], frozenset(["flood"] if floods.any() else []))
+
+
+def _by_habits(verdicts: Verdicts, window: int) -> tuple[Suspect, ...]:
+    """Return whom the newest evidence of a window speaks against, where the habits of identifiers were asked."""
+    found = verdicts.suspicions
+    if found is None or found.reason[window] == suspicion.NOTHING:
+        return ()
+    return (Suspect(int(found.suspect[window]), CERTAIN, (OF_HABITS[int(found.reason[window])],)),)
 
 
 def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Final
 from kdgat.base import UserError
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
-from kdgat.can.models.names import CLOCK
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.models.names import CLOCK, HABITS
 from kdgat.canbus import WindowConfig
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 
+UNTRAINED: Final = (CLOCK, HABITS)
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 
 
@@ -51,8 +53,8 @@ def load_detector(
 
     Args:
         path: of `find_model`; None for the clock.
-        name: an attention network of the run, `ensemble`, or `clock`. By default the one of `calibration`, else the
-            student of one seed, if the run has one, else what the run itself decides by.
+        name: an attention network of the run, `ensemble`, `clock`, or `habits`. By default the one of `calibration`,
+            else the student of one seed, if the run has one, else what the run itself decides by.
         seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.
         calibration: the threshold for one vehicle.
 
@@ -60,13 +62,15 @@ def load_detector(
         UserError, RunError: each says
             what is wrong, and what to give.
     """
-    if path is None or name == CLOCK:
-        if name not in (None, CLOCK):
-            raise UserError(f"detector {name!r} needs a model: give --model, or --detector {CLOCK} for the clock alone")
+    if path is None or name in UNTRAINED:
+        if name not in (None, *UNTRAINED):
+            raise UserError(
+                f"detector {name!r} needs a model: give --model, or --detector {CLOCK} or {HABITS}, which need none"
+            )
         if calibration is not None:
-            raise UserError("a calibration is of a network's threshold, which the clock alone does not have")
-    if path is None:
-        return Detector(CLOCK, WindowConfig(), ())
+            raise UserError(f"a calibration is of a network's threshold, which {name or CLOCK} alone does not have")
+    if path is None or name == HABITS:
+        return _untrained(name or CLOCK, WindowConfig())
     if path.is_file():
         return _load_file(path, name, calibration)
     from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need
@@ -74,11 +78,15 @@ def load_detector(
     return load_run(path, name, seed, calibration)
 
 
+def _untrained(name: str, windows: WindowConfig) -> Detector:
+    return Detector(name, windows, (), clock=None if name == HABITS else CLOCK_BOUNDS, by_habits=name == HABITS)
+
+
 def _load_file(path: Path, name: str | None, calibration: VehicleCalibration | None) -> Detector:
     file = read_model(path)
     parameters = file.parameters
     if name == CLOCK:
-        return Detector(CLOCK, parameters.windows, ())
+        return _untrained(name, parameters.windows)
     if name not in (None, parameters.name):
         raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
     threshold, clock, accumulation = parameters.threshold, parameters.clock, parameters.accumulation

@@ -51,9 +51,11 @@ class Summary:
             f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}{unjudged}"
         )
 
-    def problem(self) -> str:
-        """State why times have decided nothing, and the fix; empty if some identifier could be judged by them."""
-        if self.num_judged or not self.num_messages:
+    def problem(self, has_network: bool = False) -> str:
+        """State why nothing was decided, and the fix; empty if a network did, or some identifier could be judged."""
+        if not self.num_messages:
+            return "no message came, so nothing could be judged"
+        if self.num_judged or self.num_alarms or has_network:
             return ""
         if not self.num_frequent:
             return (
@@ -107,7 +109,7 @@ class Watch:
         """Use a detector; `on_begin` and `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
-        self._stream = OnlineWindows(detector.windows)
+        self._stream = OnlineWindows(detector.windows, detector.by_habits)
         self._merger = AlarmMerger(merge_s, on_begin)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
@@ -138,7 +140,7 @@ class Watch:
     def _decide(self, graphs: GraphColumns) -> list[Alarm]:
         if not graphs.num_graphs:
             return []
-        verdicts = self._detector.decide(graphs)
+        verdicts = self._detector.decide(graphs, self._stream.suspicions if self._detector.by_habits else None)
         if self._accumulator is not None:
             verdicts = with_accumulated(verdicts, graphs, self._accumulator)
         alarms = self._merger.add(graphs, verdicts, self._stream.log_times)

@@ -20,6 +20,7 @@ ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
 
 # The arrival clock alone: nothing is trained, and no label is read. From 0 on it is an alarm.
 CLOCK: Final = "clock"
+HABITS: Final = "habits"  # of identifiers: how often each ever came in how little time
 BASELINE_PREFIX: Final = "baseline: "  # one feature alone, which a model has to beat
 
 FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")

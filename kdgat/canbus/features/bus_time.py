@@ -40,8 +40,8 @@ _WAKING = 8.0  # times as long as half of the regular identifiers took to come: 
 
 # Columns of the state of a clock: what is believed, and what is doubted.
 _HAS_BEGUN, _BEGIN, _LATEST, _OFFSET, _STAMP, _LONGEST_GAP, _NUM_GAPS = range(7)
-_DOUBTED, _FIRST_DOUBTED, _COUNT, _DOUBTED_GAP = range(7, 11)
-_NUM_CLOCK_STATE = 11
+_DOUBTED, _FIRST_DOUBTED, _COUNT, _DOUBTED_GAP, _PAUSED = range(7, 12)
+_NUM_CLOCK_STATE = 12
 # Columns of the state of the bus.
 _LATEST_HEARD, _GAP, _NUM_BUS_GAPS, RESUMED_AT, _GRACE_SINCE, _WAITED_FROM, _NUM_WOKEN = range(7)
 NUM_PAUSE_STATE: Final = 7
@@ -52,6 +52,7 @@ class BusTime(NamedTuple):
 
     time: NDArray[np.float64]  # [M] s on the bus; the time stamps themselves, unless some are not believed
     log_time: NDArray[np.float64]  # [M] s on the log's clock; for a time stamp that is not believed, the last that was
+    awake: NDArray[np.float64]  # [M] s on the bus without pauses of the log, for habits
     breaks: NDArray[np.int8]  # [M] 0, UNTIMED or RESUMED
 
 
@@ -63,7 +64,7 @@ class BusClock:
 
     def read(self, timestamp: NDArray[np.float64]) -> BusTime:
         """Return when the next messages [M] came."""
-        read = BusTime(timestamp.copy(), timestamp.copy(), np.zeros(len(timestamp), np.int8))
+        read = BusTime(timestamp.copy(), timestamp.copy(), timestamp.copy(), np.zeros(len(timestamp), np.int8))
         _read(timestamp, self._state, *read)
         return read
 
@@ -74,6 +75,7 @@ def _read(
     clock: Any,
     time: NDArray[np.float64],
     log_time: NDArray[np.float64],
+    awake: NDArray[np.float64],
     breaks: NDArray[np.int8],
 ) -> None:
     for message in range(len(timestamp)):
@@ -95,6 +97,7 @@ def _read(
         elif not _is_confirmed(clock, stamp, back, ahead):
             breaks[message] = UNTIMED
             time[message], log_time[message] = clock[_LATEST], clock[_STAMP]
+            awake[message] = clock[_LATEST] - clock[_PAUSED]
             continue
         else:
             if gap < 0.0 or gap > _CLOCK_SET_S or clock[_NUM_GAPS] < AGREEING:
@@ -102,12 +105,16 @@ def _read(
                 clock[_OFFSET] = clock[_LATEST] - clock[_FIRST_DOUBTED]
                 now = stamp + clock[_OFFSET]
                 breaks[message] = RESUMED
+            else:
+                clock[_PAUSED] += max(clock[_FIRST_DOUBTED] + clock[_OFFSET] - clock[_LATEST], 0.0)
             clock[_LONGEST_GAP] = max(learned, min(clock[_DOUBTED_GAP], _SLOWEST_S))
         clock[_COUNT] = 0.0
         if now >= clock[_LATEST]:
             clock[_LATEST], clock[_STAMP] = now, stamp
         if clock[_OFFSET] != 0.0:
             time[message] = now
+        if clock[_OFFSET] != 0.0 or clock[_PAUSED] != 0.0:
+            awake[message] = now - clock[_PAUSED]
 
 
 @njit(cache=True)

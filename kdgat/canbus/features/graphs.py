@@ -24,7 +24,7 @@ from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
 from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
+from kdgat.canbus.features.traffic_state import FIRST_DESCRIBED, DescribedMessages, TrafficState
 from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs import GraphColumns
@@ -133,7 +133,7 @@ def graphs_of(
     most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
     scratch = scratch_for(num_ids, most_messages, most_nodes)
     fill(
-        *described[2:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
+        *described[FIRST_DESCRIBED:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
         node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip

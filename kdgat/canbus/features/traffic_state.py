@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
 from kdgat.canbus.features.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.fields import NUM_FIELD_FEATURES, FieldState
 from kdgat.canbus.features.intervals import NUM_ARRIVAL_FEATURES
+from kdgat.canbus.features.suspicion import SuspicionState, nothing_suspicious
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import Messages
@@ -22,6 +23,9 @@ class DescribedMessages(NamedTuple):
 
     timestamp: NDArray[np.float64]  # [M] s, as in the log
     log_time: NDArray[np.float64]  # [M] s, on the clock of the log: `timestamp` where that is believed
+    is_suspicious: NDArray[np.bool_]  # [M] by the habits of identifiers it is an alarm; False where they are not asked
+    reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
+    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
     time: NDArray[np.float64]  # [M] s, on the bus
     elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
     identifier: NDArray[np.uint32]  # [M]
@@ -34,28 +38,34 @@ class DescribedMessages(NamedTuple):
     field_features: NDArray[np.float32]  # [M, NUM_FIELD_FEATURES]
 
 
+FIRST_DESCRIBED: Final = DescribedMessages._fields.index("time")  # the first column that graphs are made of
+
+
 class TrafficState:
     """Remember what the next messages of a recording are described against; bounded by the number of identifiers."""
 
-    def __init__(self) -> None:
+    def __init__(self, by_habits: bool = False) -> None:
+        """Judge messages by the habits of identifiers, too, if asked for."""
         self.num_messages = 0
         self.num_ids = 0
         self._features = FeatureState()
         self._clock = ClockState()
         self._fields = FieldState()
+        self._suspicions = SuspicionState() if by_habits else None
         self._bus_clock = BusClock()
         self._first, self._latest = np.nan, -np.inf  # time on the bus
-        self._previous = np.zeros(0)  # that of the last message, if there was one
+        self._previous = np.zeros(0)  # of the last message, if there was one, but for pauses
         self._elapsed = 0.0
 
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is remembered."""
-        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
+        suspicions = 0 if self._suspicions is None else self._suspicions.num_bytes
+        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes + suspicions
 
     def count_judged(self) -> tuple[int, int]:
-        """Count the identifiers that the clock could judge, and those that came often enough for it."""
-        return self._clock.count_judged()
+        """Count the identifiers that could be judged by their times, and those that came often enough for it."""
+        return (self._clock if self._suspicions is None else self._suspicions).count_judged()
 
     @property
     def span_s(self) -> tuple[float, float]:
@@ -84,9 +94,9 @@ class TrafficState:
         features = np.zeros((total, NUM_MESSAGE_FEATURES), np.float32)
         arrival_features = np.empty((total, NUM_ARRIVAL_FEATURES), np.float32)
         field_features = np.zeros((total, NUM_FIELD_FEATURES), np.float32)
-        time, log_time, breaks = self._bus_clock.read(timestamp)
-        numbered, _ = self._features.describe(time, identifier, payload, length, wanted, features[num_kept:])
-        steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
+        time, log_time, awake, breaks = self._bus_clock.read(timestamp)
+        numbered, _ = self._features.describe(awake, identifier, payload, length, wanted, features[num_kept:])
+        steps = np.diff(awake, prepend=self._previous if self.num_messages else awake[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
         monotonic = np.maximum(np.maximum.accumulate(time), self._latest)
@@ -95,14 +105,17 @@ class TrafficState:
         )
         self._fields.describe(monotonic, numbered, payload, length, wanted, field_features[num_kept:])
         if len(timestamp):
-            self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
+            self._previous, self._elapsed = awake[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
             self._first = self._first if self.num_messages else float(time[0])
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
+        found = nothing_suspicious(len(timestamp))
+        if self._suspicions is not None:
+            found = self._suspicions.judge(monotonic, identifier, numbered, payload, length, breaks)
         described = DescribedMessages(
-            timestamp, log_time, time, elapsed, identifier, numbered.number, payload, length, label, features,
+            timestamp, log_time, *found, time, elapsed, identifier, numbered.number, payload, length, label, features,
             arrival_features, field_features,
         )  # fmt: skip
         return described if kept is None else _after(kept, described), clock

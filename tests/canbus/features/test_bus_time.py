@@ -54,6 +54,8 @@ def test_a_pause_is_believed_as_soon_as_several_messages_agree() -> None:
     assert (read.breaks[20:first] == UNTIMED).all()
     assert (read.time[first:] == stamps[first:]).all()
     assert not read.breaks[first:].any()
+    assert (np.diff(read.awake) >= 0.0).all()
+    assert read.awake[-1] == pytest.approx(REGULAR[-1], abs=0.5), "habits are measured by time without pauses"
 
 
 def test_after_a_step_back_time_goes_on_from_where_it_was() -> None:
@@ -161,7 +163,7 @@ def test_pieces_have_the_time_of_the_whole(stamps: list[float], cut: int) -> Non
     clock = BusClock()
     parts = [clock.read(whole[:cut]), clock.read(whole[cut:])]
     read = BusClock().read(whole)
-    for name in ("time", "log_time", "breaks"):
+    for name in ("time", "log_time", "awake", "breaks"):
         np.testing.assert_array_equal(np.concatenate([getattr(part, name) for part in parts]), getattr(read, name))
 
 
@@ -181,4 +183,19 @@ def test_a_damaged_time_stamp_hides_no_attack_and_is_none(damage: str) -> None:
     windows = slice(row // 100 - 1, row // 100 + 2)
     assert not found[windows].any()
     assert found.sum() >= 0.9 * plain.sum()
+    assert (found & ~plain).sum() <= 2
+
+
+@pytest.mark.parametrize("pause_s", [2.0, 40.0, 3600.0])
+@pytest.mark.parametrize("kind", [AttackKind.DOS, AttackKind.FUZZING, AttackKind.REPLAY])
+def test_an_attack_after_a_pause_is_found_as_one_without(kind: AttackKind, pause_s: float) -> None:
+    messages = simulate(make_vehicle(1041), 40.0, kind, seed=4)
+    begin_s = min(campaign.begin_s for campaign in messages.campaigns)
+    row = int(0.8 * np.searchsorted(messages.timestamp, begin_s)) // 100 * 100  # before the attack begins
+    stamps = messages.timestamp.copy()
+    stamps[row:] += pause_s
+    paused = replace(messages, timestamp=stamps, campaigns=())
+    plain, found = (np.asarray(windows_to_graphs(one, WindowConfig())["early"] > 1.0) for one in (messages, paused))
+    assert plain.sum() > 20
+    assert (plain & ~found).sum() <= 2
     assert (found & ~plain).sum() <= 2

@@ -1,0 +1,167 @@
+"""The habits of identifiers: in how little time so many intervals ever passed, and what else is usual of each.
+
+An arrival curve (Thiele, Chakraborty, Naedele 2000) holds for timers, several periods, bursts, coarse stamps and
+packets alike: it says of 1, 2, 4 .. 32 intervals in how little time they ever passed. Whatever is learned waits for
+some seconds, and is committed only if nothing was suspicious meanwhile; the end of an alarm discards what waits. Once
+an identifier is established a commit moves a value by very little, and what did not come again for minutes is
+forgotten: habits recover in both directions, and nobody who is patient walks them far.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base.machine_code import njit
+
+NUM_SPANS: Final = 6  # of 1, 2, 4 .. 32 intervals
+RING: Final = 64  # times that are remembered of an identifier, a power of two
+COMMIT_S: Final = 2.0  # between two commits
+CALM_S: Final = 1.0  # without suspicion before one
+FREE_S: Final = 20.0  # of an identifier's life, in which it learns freely;
+DRIFT: Final = 5e-6  # then, what a commit moves a span by at most: one percent an hour
+FORGOTTEN_S: Final = 120.0  # what did not come again for this long, or twice, is forgotten
+BELIEVED_AFTER: Final = 24.0  # intervals,
+BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
+PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
+_NEAR, _NEAR_S = 0.3, 0.0012  # an interval is near the usual one
+_QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
+
+# Columns of what is known of an identifier.
+(
+    SEEN,
+    FIRST,
+    LAST,
+    LEARNED,  # intervals that were usual
+    USUAL,  # s, the usual interval: a slow median
+    EVENNESS,  # share of intervals that are near it
+    INTERVAL,  # the last one,
+    INTERVAL_BEFORE,  # and that before
+    RUN,  # intervals in a row that are alike,
+    RUN_INTERVAL,  # so long,
+    RUN_SINCE,  # since when
+    LONGEST,  # interval
+    LONGEST_FRESH,
+    LONGEST_WAITING,
+    LONGEST_NEXT,
+    KEPT,  # times in the ring since it was emptied
+    UNUSUAL,  # of the last intervals, whether some were short
+    CALM_RUN,  # intervals in a row that were not
+    LATE_SINCE,
+    TIMES_LATE,
+    MOST_BITS,  # that ever changed in each of four messages
+    BITS_FRESH,
+    BITS_WAITING,
+    EVIDENCE,  # against it,
+    EVIDENCE_AT,  # as of then
+    IS_STRANGER,  # came first in an attack
+    GUILTY_UNTIL,  # of messages too many
+    FORGED_UNTIL,  # of payloads
+    BITS,  # that changed in the last four messages: this column and the three that follow
+) = range(29)
+NUM_HABITS: Final = 32
+# Rows of the arrival curves of an identifier.
+COMMITTED, FRESH, WAITING, NEXT = range(4)
+
+
+@njit(cache=True)
+def begin(habits: NDArray[np.float64], curves: NDArray[np.float64], now: float) -> None:
+    """Begin to know an identifier with its first message."""
+    habits[:] = 0.0
+    habits[SEEN], habits[FIRST], habits[LAST], habits[KEPT], habits[EVENNESS] = 1.0, now, now, 1.0, 1.0
+    curves[:] = np.inf
+
+
+@njit(cache=True)
+def learn_usual(habits: NDArray[np.float64], interval: float) -> None:
+    """Learn an interval that was not suspicious."""
+    habits[LEARNED] += 1.0
+    learned, usual = habits[LEARNED], habits[USUAL]
+    near = 1.0 if abs(interval - usual) < _NEAR * usual + _NEAR_S else 0.0
+    habits[EVENNESS] += (near - habits[EVENNESS]) / min(learned, _QUALITY_MEMORY)
+    if learned == 1.0:
+        habits[USUAL] = interval
+    else:
+        habits[USUAL] += (max(min(interval, 2.0 * usual), 0.5 * usual) - usual) / min(learned, _MEDIAN_MEMORY)
+
+
+@njit(cache=True)
+def learn_times(
+    habits: NDArray[np.float64], curves: NDArray[np.float64], ring: NDArray[np.float64], now: float, interval: float
+) -> None:
+    """Let the spans up to a message wait for a commit; `KEPT` counts the times before it."""
+    kept = np.int64(habits[KEPT]) - 1
+    for place in range(NUM_SPANS):
+        steps = 1 << place
+        if kept >= steps:
+            curves[FRESH, place] = min(curves[FRESH, place], now - ring[(kept - steps) & (RING - 1)])
+    habits[LONGEST_FRESH] = max(habits[LONGEST_FRESH], interval)
+
+
+@njit(cache=True)
+def believe_at_once(habits: NDArray[np.float64], curves: NDArray[np.float64]) -> None:
+    """Let what waits count without a delay: in its first moments an identifier would be judged by nothing."""
+    for place in range(NUM_SPANS):
+        curves[COMMITTED, place] = min(curves[COMMITTED, place], curves[FRESH, place])
+    habits[LONGEST] = max(habits[LONGEST], habits[LONGEST_FRESH])
+
+
+@njit(cache=True)
+def adopt(habits: NDArray[np.float64], curves: NDArray[np.float64], ring: NDArray[np.float64], now: float) -> None:
+    """Take a new period that is clean for a state of the car."""
+    period = habits[RUN_INTERVAL]
+    for place in range(NUM_SPANS):
+        least = min(curves[COMMITTED, place], 0.8 * period * (1 << place))
+        curves[COMMITTED, place] = curves[FRESH, place] = curves[WAITING, place] = least
+    habits[USUAL] = period
+    habits[KEPT], ring[0] = 1.0, now
+
+
+@njit(cache=True)
+def commit(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int, now: float) -> None:
+    """Commit what has waited, and let what is fresh wait."""
+    for one in range(num_ids):
+        if habits[one, SEEN] < 2.0:
+            continue
+        is_free = now - habits[one, FIRST] < FREE_S
+        for place in range(NUM_SPANS):
+            known, span = curves[one, COMMITTED, place], curves[one, WAITING, place]
+            if not is_free and known < np.inf:
+                span = max(span, known * (1.0 - DRIFT))
+            curves[one, COMMITTED, place] = min(known, span)
+            curves[one, NEXT, place] = min(curves[one, NEXT, place], span)
+            curves[one, WAITING, place], curves[one, FRESH, place] = curves[one, FRESH, place], np.inf
+        longest = habits[one, LONGEST_WAITING]
+        habits[one, LONGEST] = max(habits[one, LONGEST], longest)
+        habits[one, LONGEST_NEXT] = max(habits[one, LONGEST_NEXT], longest)
+        habits[one, MOST_BITS] = max(habits[one, MOST_BITS], habits[one, BITS_WAITING])
+        habits[one, LONGEST_WAITING], habits[one, LONGEST_FRESH] = habits[one, LONGEST_FRESH], 0.0
+        habits[one, BITS_WAITING], habits[one, BITS_FRESH] = habits[one, BITS_FRESH], 0.0
+
+
+@njit(cache=True)
+def forget(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int) -> None:
+    """Keep of each identifier what came again since this was called last."""
+    for one in range(num_ids):
+        if habits[one, LONGEST_NEXT] > 0.0 and curves[one, NEXT, NUM_SPANS - 1] < np.inf:
+            for place in range(NUM_SPANS):
+                curves[one, COMMITTED, place], curves[one, NEXT, place] = curves[one, NEXT, place], np.inf
+            habits[one, LONGEST], habits[one, LONGEST_NEXT] = habits[one, LONGEST_NEXT], 0.0
+
+
+@njit(cache=True)
+def roll_back(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int) -> None:
+    """Discard what waits: nothing of an attack is kept."""
+    for one in range(num_ids):
+        for place in range(NUM_SPANS):
+            curves[one, FRESH, place] = curves[one, WAITING, place] = np.inf
+        for column in (LONGEST_FRESH, LONGEST_WAITING, BITS_FRESH, BITS_WAITING, KEPT, EVIDENCE):
+            habits[one, column] = 0.0
+
+
+@njit(cache=True, inline="always")
+def is_believed(habits: NDArray[np.float64], now: float) -> Any:
+    """Return whether an identifier has come often enough, and for long enough, to be judged by its habits."""
+    return habits[LEARNED] >= BELIEVED_AFTER and now - habits[FIRST] > BELIEVED_S

@@ -1,0 +1,119 @@
+"""The habits of identifiers: what they find without training, what they leave alone, and that nobody teaches them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate
+from kdgat.canbus.features.suspicion import NOTHING, SILENT, WindowSuspicions
+from tests.canbus.traffic import make_messages
+
+PERIODS_S = {0x0A1: 0.01, 0x13B: 0.02, 0x153: 0.02, 0x220: 0.05, 0x316: 0.1, 0x43F: 0.1}
+TARGET = 0x153
+DURATION_S, BEGIN_S, END_S = 60.0, 30.0, 40.0
+
+
+def _car(duration_s: float = DURATION_S, changed: dict[int, float] | None = None) -> list[tuple[float, int, bytes]]:
+    """Return messages of timers with a little jitter, and a counter each; `changed`: other periods from BEGIN_S on."""
+    random = np.random.default_rng(3)
+    rows = []
+    for identifier, period_s in PERIODS_S.items():
+        time_s, count = float(random.random()) * period_s, 0
+        while time_s < duration_s:
+            rows.append(
+                (time_s + float(random.normal(0.0, 2e-5)), identifier, bytes([count & 15, 0, 7, 0, 1, 2, 3, 4]))
+            )
+            step_s = (changed or {}).get(identifier, period_s) if time_s >= BEGIN_S else period_s
+            time_s, count = time_s + step_s, count + 1
+    return sorted(rows)
+
+
+def _flood(times: float, payload: bytes | None = None) -> list[tuple[float, int, bytes]]:
+    random, time_s, rows = np.random.default_rng(4), BEGIN_S, []
+    while time_s < END_S:
+        rows.append((time_s, TARGET, payload or random.bytes(8)))
+        time_s += PERIODS_S[TARGET] / times * float(random.uniform(0.7, 1.3))
+    return rows
+
+
+def _messages(rows: list[tuple[float, int, bytes]]) -> Messages:
+    times, identifiers, payloads = zip(*sorted(rows), strict=True)
+    return make_messages(np.array(times), list(identifiers), np.array([list(one) for one in payloads]))
+
+
+def _judged(rows: list[tuple[float, int, bytes]], cuts: tuple[int, ...] = ()) -> WindowSuspicions:
+    messages = _messages(rows)
+    stream = OnlineWindows(WindowConfig(size=20, stride=20), by_habits=True)
+    found = []
+    for start, stop in zip((0, *cuts), (*cuts, len(messages)), strict=True):
+        stream.feed(messages.select(slice(start, stop)))
+        found.append(stream.suspicions)
+    return WindowSuspicions(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def _times(rows: list[tuple[float, int, bytes]]) -> NDArray[np.float64]:
+    """Return when the windows end."""
+    return np.array([time_s for time_s, *_ in sorted(rows)][19::20])
+
+
+@pytest.mark.parametrize("times", [3, 8, 20])
+@pytest.mark.parametrize("payload", [None, bytes(8)])
+def test_a_flood_of_a_known_identifier_is_found_named_and_over_when_it_ends(times: int, payload: bytes | None) -> None:
+    rows = _car() + _flood(times, payload)
+    found, ends = _judged(rows), _times(rows)
+    attack = (ends > BEGIN_S + 0.5) & (ends < END_S)
+    assert found.is_alarm[attack].mean() > 0.95
+    assert set(found.suspect[found.is_alarm & (found.reason != NOTHING)]) == {TARGET}
+    assert not found.is_alarm[(ends < BEGIN_S) | (ends > END_S + 1.0)].any()
+
+
+def test_a_flood_teaches_nothing_so_that_the_next_one_is_found_as_well() -> None:
+    second = [(time_s + 15.0, identifier, payload) for time_s, identifier, payload in _flood(3, bytes(8))]
+    rows = _car() + _flood(3, bytes(8)) + second
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > BEGIN_S + 15.5) & (ends < END_S + 15.0)].mean() > 0.95
+    assert not found.is_alarm[ends > END_S + 16.0].any()
+
+
+def test_an_identifier_that_alone_falls_silent_is_named_and_soon_no_news() -> None:
+    rows = [row for row in _car() if row[1] != TARGET or row[0] < BEGIN_S]
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 4.5)].all()
+    assert set(found.reason[found.is_alarm & (found.reason != NOTHING)]) == {SILENT}
+    assert set(found.suspect[found.is_alarm & (found.reason != NOTHING)]) == {TARGET}
+    assert not found.is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
+
+
+def test_units_that_fall_asleep_together_are_no_news() -> None:
+    assert not _judged([row for row in _car() if row[1] < 0x153 or row[0] < BEGIN_S]).is_alarm.any()
+
+
+@pytest.mark.parametrize("period_s", [0.01, 0.04])
+def test_a_clean_new_period_is_a_state_of_the_car(period_s: float) -> None:
+    rows = _car(changed={TARGET: period_s})
+    found, ends = _judged(rows), _times(rows)
+    assert not found.is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 1.5)].any()
+
+
+def test_a_car_without_attacks_raises_no_alarm_on_any_simulated_vehicle() -> None:
+    for seed in range(4):
+        messages = simulate(make_vehicle(seed), 20.0, seed=seed)
+        stream = OnlineWindows(WindowConfig(), by_habits=True)
+        stream.feed(messages)
+        assert stream.suspicions.is_alarm.mean() < 0.02, seed
+
+
+def test_pieces_are_judged_as_the_whole() -> None:
+    rows = _car() + _flood(8)
+    whole, pieces = _judged(rows), _judged(rows, (7, 4000, 4001, 9000))
+    for one, other in zip(whole, pieces, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_without_being_asked_nothing_is_suspicious() -> None:
+    messages = _messages(_car() + _flood(8))
+    stream = OnlineWindows(WindowConfig(size=20, stride=20))
+    stream.feed(messages)
+    assert not stream.suspicions.is_alarm.any()
