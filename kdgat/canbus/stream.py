@@ -128,11 +128,12 @@ def stream_recording(
     pipe = _PipeFollower(path, cutter.status, options, stop, True, None, 0.0)
 
     def chunks() -> Generator[Messages, None, None]:
-        if not piped and find_format(path) is FileFormat.PARQUET:
+        found = FileFormat.TEXT if piped else find_format(path)
+        if found is FileFormat.PARQUET:
             from kdgat.canbus.readers.parquet import read_campaigns
 
             cutter.campaigns = read_campaigns(path)
-        portions = pipe.portions() if piped else read_portions(path, size, options)
+        portions = pipe.portions() if piped else read_portions(path, found, size, options)
         for rows in portions:
             if cutter.meets_another_channel(rows):
                 for others in () if piped else portions:  # so that the error tells how many each channel has

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
+from kdgat.canbus.messages import ALL_STATED, MAX_PAYLOAD_BYTES, ReadOptions, RecordingError, Stated
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
 from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
@@ -75,7 +75,7 @@ class Layout:
     base: int = 16
     is_relative: bool = False
     payload_base: int = 16
-    unit: str | None = "s"  # of the times, where the format states it
+    stated: Stated = ALL_STATED
     is_named: bool = False  # it names messages instead of saying their ids
     newline: str = "\n"
     is_coloured: bool = False
@@ -144,7 +144,7 @@ class LineParser:
             channel if self._channels else None,
             tuple(self._channels),
             num_header_lines,
-            layout.unit,
+            layout.stated,
             self._unknown_labels(data, start, status),
         )
 
@@ -162,7 +162,7 @@ class LineParser:
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
         """Return a bad row behind the lines that were parsed: the file ends here before its end."""
-        return damaged_row(self._num_lines + 1, tuple(self._channels), status)
+        return damaged_row(self._num_lines + 1, tuple(self._channels), status, self.layout.stated)
 
     def _over_blocks(self, channel: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.uint8]:
         """Turn indices into the names of one block into those of all blocks."""
@@ -241,15 +241,14 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NO_OPTI
             attack_labels=options.attack_labels,
             base=BASES[options.identifiers or "hexadecimal"],
             payload_base=BASES[options.payload],
-            unit=None,
+            stated=Stated(unit=False, base=False),
         )
     require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
         return Layout(text_format, base=base, is_relative=is_relative, is_named=has_names(lines, base))
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
-    unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
-    return Layout(text_format, roles=roles, unit=unit)
+    return Layout(text_format, roles=roles, stated=Stated(unit=text_format is TextFormat.TRACE, base=True))
 
 
 def _find_format(lines: Sequence[str]) -> TextFormat | None:
