@@ -273,7 +273,7 @@ def _judge_identifier(identifier: NDArray[np.int64], status: NDArray[np.uint8]) 
 def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if column.dtype != pl.String:
         raise RecordingError(path, f"column data_field holds {column.dtype}; store the payload as hex text")
-    column = column.fill_null("")
+    column = column.fill_null("").str.strip_prefix("0x")
     num_digits = column.str.len_bytes().to_numpy()
     most = 2 * MAX_PAYLOAD_BYTES
     digits = column.str.head(most) if num_digits.size and num_digits.max() > most else column

@@ -112,26 +112,24 @@ class LineParser:
         label = np.zeros(num_lines, dtype=np.uint8)
         status = np.zeros(num_lines, dtype=np.uint8)
         columns = (timestamp, identifier, payload, length)
-        channel = None
+        channel = np.empty(num_lines, dtype=np.uint8)
+        names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
         if layout.text_format is TextFormat.SEPARATED:
             words = label_words(layout.attack_labels)
-            parse_separated(
+            num_names = parse_separated(
                 data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
-                layout.payload_base, *columns, label, status,
+                layout.payload_base, names, *columns, channel, label, status,
             )  # fmt: skip
+        elif layout.text_format is TextFormat.NAMED:
+            num_names = parse_named(data, start, names, *columns, channel, status)
+        elif layout.text_format is TextFormat.CANDUMP:
+            num_names = parse_candump(data, start, names, *columns, channel, status)
+        elif layout.text_format is TextFormat.ASC:
+            form = (layout.base, layout.is_relative, layout.is_named)
+            num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
         else:
-            channel = np.empty(num_lines, dtype=np.uint8)
-            names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
-            if layout.text_format is TextFormat.NAMED:
-                num_names = parse_named(data, start, names, *columns, channel, status)
-            elif layout.text_format is TextFormat.CANDUMP:
-                num_names = parse_candump(data, start, names, *columns, channel, status)
-            elif layout.text_format is TextFormat.ASC:
-                form = (layout.base, layout.is_relative, layout.is_named)
-                num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
-            else:
-                num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
-            channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
+            num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
+        channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
         num_header_lines = self.layout.num_header_lines if self._num_lines == self.layout.num_header_lines else 0
         first_line = self._num_lines + 1
         self._num_lines += num_lines
