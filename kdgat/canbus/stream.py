@@ -25,6 +25,7 @@ from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.readers.packing import packing_of
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -220,6 +221,11 @@ def follow_file(
         raise RecordingError(
             path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
         )
+    if not piped and (packing := packing_of(path)) is not None:
+        raise RecordingError(
+            path,
+            f"is packed by {packing.name}, and cannot be followed; follow the log that is written, or read it as one",
+        )
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, ReadLimits(), options)
     follower = (_PipeFollower if piped else _Follower)(
@@ -387,7 +393,11 @@ class _Follower:
 
     def _whole_lines(self, settled: bool = False) -> Iterator[Rows]:
         """Take the whole lines that wait; first the format must be clear, or as clear as it becomes."""
-        end = end_of_lines(self._pending)
+        if self._parser is not None:
+            newline = self._parser.layout.newline
+        else:  # of what ends with half an end of line nobody knows
+            newline = "\r" if b"\r" in self._pending[:-1] and b"\n" not in self._pending else "\n"
+        end = end_of_lines(self._pending, newline)
         if not end:
             return
         start = 0

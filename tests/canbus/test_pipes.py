@@ -85,6 +85,19 @@ def test_lines_are_handed_on_as_they_come_and_half_a_line_waits(tmp_path: Path) 
     assert came[0][0] < came[1][0] - 0.3 < came[2][0] - 0.6
 
 
+@pytest.mark.parametrize("newline", [b"\r", b"\r\n"])
+def test_lines_come_one_by_one_however_they_end(tmp_path: Path, newline: bytes) -> None:
+    lines = [b"(1.0) can0 123#11", b"(2.0) can0 124#11", b"(3.0) can0 125#11"]
+    pieces = [newline.join([*lines[:2], b""])[:-1], newline[-1:] + lines[2], newline]
+    came: list[tuple[float, int]] = []
+    begin = time.monotonic()
+    with piped(tmp_path, *pieces, pause_s=0.7) as fifo:
+        for chunk in stream_recording(fifo):
+            came += [(time.monotonic() - begin, int(one)) for one in chunk.identifier]
+    assert [one for _, one in came] == [0x123, 0x124, 0x125]
+    assert came[0][0] < came[1][0] - 0.3 < came[2][0] - 0.6
+
+
 @pytest.mark.parametrize(("name", "said"), [("plain.csv", "identifiers are decimal"), ("a.asc", "")])
 def test_a_look_at_a_pipe_knows_what_one_at_the_file_does(tmp_path: Path, name: str, said: str) -> None:
     """Of a table, that ids may be decimal; of a slow log whose format counts seconds, that they are."""
