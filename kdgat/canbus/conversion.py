@@ -9,10 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import DIFFERENCES, ECHO, Messages, ReadOptions, RecordingError
+from kdgat.canbus.messages import DIFFERENCES, ECHO, UNITS_PER_S, Messages, ReadOptions, RecordingError
 from kdgat.canbus.readers.rows import Rows
 
-UNITS_PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 ECHO_S: Final = 1e-3
 """Seconds within which the same message again is taken for its echo."""
 
@@ -33,10 +32,11 @@ class Conversion:
         unit = self._options.time_unit
         if unit is None:
             return
-        if rows.unit is not None:
+        if rows.stated.unit:
             raise RecordingError(
                 self._path, f"time_unit={unit!r}: its format states the unit of its times; leave --time-unit out"
             )
+        rows.stated = rows.stated._replace(said=True)
         if unit != DIFFERENCES:
             rows.timestamp /= UNITS_PER_S[unit]
             return

@@ -12,14 +12,13 @@ from typing import Final
 from pydantic import Field
 
 from kdgat.base import Config
-from kdgat.canbus.messages import ReadOptions
+from kdgat.canbus.messages import UNITS_PER_S, ReadOptions
 
 FEWEST_MESSAGES: Final = 100  # that anything but equal stamps is concluded from
 FEWEST_EQUAL: Final = 50
 _ALL: Final = 0.999  # a damaged line among many decides nothing
 _MOST_PER_S: Final = 25_000  # messages on a bus of 1 Mbit/s: 47 bits each at least
 _USUAL_S: Final = 0.05  # between messages of an identifier, in the middle of those of a car
-_UNITS: Final = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 _WORDS: Final = {"ms": "milliseconds", "us": "microseconds", "ns": "nanoseconds"}
 _NEVER_SO_SLOW_S: Final = 2000.0  # identifiers every half an hour, and no two messages close to each other
 _SLOW_S: Final = 8.0
@@ -63,6 +62,7 @@ class Findings(Config):
     num_beyond_11_bits: int = Field(0, description="identifiers beyond 11 bits")
     largest_identifier: int = 0
     unit_is_stated: bool = Field(False, description="the format states the unit of times")
+    unit_is_said: bool = Field(False, description="a person has said the unit of times")
     base_is_stated: bool = Field(True, description="identifiers are no text that may be decimal")
     num_judged: int | None = Field(None, description="identifiers whose usual interval was known at some time")
     num_frequent: int | None = Field(None, description="identifiers that came often enough for one")
@@ -80,7 +80,7 @@ class Findings(Config):
         if self.num_messages < FEWEST_MESSAGES:
             return ""
         options = options or ReadOptions()
-        if options.time_unit is None and (problem := self._wrong_times()):
+        if options.time_unit is None and not self.unit_is_said and (problem := self._wrong_times()):
             return problem
         if options.identifiers is None and not self.base_is_stated and self._is_decimal():
             return (
@@ -105,7 +105,7 @@ class Findings(Config):
                 f"the time steps back by more than a second {self.num_far_back:,} times: stamps of two clocks, or of "
                 "two recordings in one; record each by itself"
             )
-        if self.unit_is_stated or self.num_messages < FEWEST_MESSAGES:
+        if self.unit_is_stated or self.unit_is_said or self.num_messages < FEWEST_MESSAGES:
             pass
         elif self.whole_share >= _ALL and self.num_stamps > 1:
             found.append("all times are whole seconds: if they are milliseconds, say --time-unit ms")
@@ -156,7 +156,7 @@ class Findings(Config):
         has_bursts = self.short_gap_s < _NO_BURST_S and not is_whole
         if has_bursts or interval < _SLOW_S:
             return ""
-        unit = min(_UNITS, key=lambda name: abs(log(interval * _UNITS[name] / _USUAL_S)))
+        unit = min(_WORDS, key=lambda name: abs(log(interval / UNITS_PER_S[name] / _USUAL_S)))
         if interval >= _NEVER_SO_SLOW_S and (is_whole or self.short_gap_s >= _SLOW_S):
             return unit
         if self.num_timed_identifiers < _FEWEST_IDENTIFIERS:

@@ -14,7 +14,6 @@ import numpy as np
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, list_places, no_scenario
 from kdgat.canbus.findings import Findings
 from kdgat.canbus.folders import FolderContent, survey_folder
-from kdgat.canbus.logs import stated_by
 from kdgat.canbus.look import Look
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
@@ -126,7 +125,7 @@ class Inspector:
         """Begin; `place` says what is read, and `options` how."""
         self._options = options
         self.inspection = RecordingInspection(place.path, place.scenario, place.name)
-        self._look = Look(stated_by(place.path, options))
+        self._look = Look()
         self._labels_from = ""
         self._earliest, self._latest, self._last = np.inf, -np.inf, -np.inf
 

@@ -23,6 +23,7 @@ from kdgat.canbus.names import ATTACKS_SUFFIX, METADATA_NAME, recording_name, re
 
 ATTACK_FREE: Final = "attack_free"
 """In the name of a scenario: all messages of its recordings are benign, where they have no labels."""
+_ATTACK_FREE_NAME: Final = re.compile(rf"{ATTACK_FREE}(?![a-z])")  # a freeze is an attack
 LEARNED_AS_BENIGN: Final = "has no labels, so attacks in it would be learned as benign"
 SLACK_S: Final = 1.0  # times noted by hand may lie so far outside the log
 MOST_SHOWN: Final = 8
@@ -55,7 +56,7 @@ def labels_beside(path: Path, scenario: str = "") -> Path | str | None:
     if metadata.is_file() and _told(metadata, _captures(metadata), path) is not None:
         return metadata
     names = (scenario, recording_name(path)[0])
-    return ATTACK_FREE if any(ATTACK_FREE in re.sub(r"[\s-]", "_", name.lower()) for name in names) else None
+    return ATTACK_FREE if any(_ATTACK_FREE_NAME.search(re.sub(r"[\s-]", "_", name.lower())) for name in names) else None
 
 
 def ask_for_labels(path: Path) -> str:
@@ -222,7 +223,8 @@ def _text(path: Path) -> str:
 
 def _offset(messages: Messages, path: Path, attacks: Path, times: Sequence[AttackTime]) -> float:
     """Return what turns the times into the log's: 0, or its beginning where they count from there."""
-    first, last = float(messages.timestamp.min()), float(messages.timestamp.max())
+    stamps = messages.timestamp if messages.timestamp[0] == 0.0 else messages.timestamp[messages.timestamp != 0.0]
+    first, last = float(stamps.min()), float(stamps.max())  # 0 behind others is none: the tool itself sent those
     offset = 0.0 if attacks.suffix.lower() != ".json" and _is_near(times, 0.0, first, last) else first
     for time in times:
         if not _is_near([time], offset, first, last):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.labelling import label_by_surroundings, labels_beside
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, Stated, list_passed_over
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
 from kdgat.canbus.readers.detect import FileFormat, find_format, no_message, require_table
@@ -83,7 +83,8 @@ def read_recording(
         refuse_holes(path)
     path_scenario, name = recording_name(path)
     limits, options = limits or ReadLimits(), options or ReadOptions()
-    rows = _read_rows(path, backend, options)
+    found = FileFormat.TEXT if piped else find_format(path)
+    rows = _read_rows(path, found, backend, options)
     conversion = Conversion(path, options)
     conversion.convert_stamps(rows)
     select_channel(rows, path, None if channel is None else str(channel))
@@ -92,7 +93,7 @@ def read_recording(
     messages = take_good_rows(rows, name, path_scenario if scenario is None else scenario, limits.max_listed_bad_rows)
     refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, messages.passed_over, limits)
     messages = conversion.drop_echoes(messages)
-    if not piped and find_format(path) is FileFormat.PARQUET:
+    if found is FileFormat.PARQUET:
         from kdgat.canbus.readers.parquet import read_campaigns
 
         messages.campaigns = read_campaigns(path)
@@ -129,12 +130,12 @@ def refuse_damage(
         )
 
 
-def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOptions) -> Rows:
-    piped = is_pipe(path)
-    if not piped and find_format(path) is not FileFormat.TEXT:
-        return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, options, backend)))
+def _read_rows(path: Path, found: FileFormat, backend: DataframeBackend | None, options: ReadOptions) -> Rows:
+    if found is not FileFormat.TEXT:
+        return join_rows(list(read_portions(path, found, NUM_FRAMES_AT_ONCE, options, backend)))
     from kdgat.canbus.readers.text import read_text
 
+    piped = is_pipe(path)
     if not piped and packing_of(path) is None:
         return read_text(path, options=options)
     content, damaged = read_pipe(path) if piped else _unpack(path)
@@ -142,14 +143,13 @@ def _read_rows(path: Path, backend: DataframeBackend | None, options: ReadOption
 
 
 def read_portions(
-    path: Path, size: int, options: ReadOptions, backend: DataframeBackend | None = None
+    path: Path, found: FileFormat, size: int, options: ReadOptions, backend: DataframeBackend | None = None
 ) -> Iterator[Rows]:
-    """Yield the rows of a recording in order: Parquet and MF4 all at once, of others about `size`."""
+    """Yield the rows of a recording of a format in order: Parquet and MF4 all at once, of others about `size`."""
     # Readers are imported where they are needed: polars, or numba's kernels, alone take as long as reading small files.
-    file_format = find_format(path)
-    if file_format is not FileFormat.TEXT:
-        require_table(path, options, f"a {file_format} file")
-    match file_format:
+    if found is not FileFormat.TEXT:
+        require_table(path, options, f"a {found} file")
+    match found:
         case FileFormat.PARQUET:
             from kdgat.canbus.readers.parquet import read_parquet
 
@@ -276,13 +276,6 @@ def check_head(path: Path) -> int | None:
             return None
 
 
-class Stated(NamedTuple):
-    """What a recording says itself."""
-
-    unit: bool  # of its times
-    base: bool  # in which identifiers are written
-
-
 def stated_by(path: Path, options: ReadOptions | None = None) -> Stated:
     """Return what the format of a recording states; RecordingError where it has none that is known."""
     if is_pipe(path):  # nothing can be looked at beforehand
@@ -291,10 +284,7 @@ def stated_by(path: Path, options: ReadOptions | None = None) -> Stated:
         case FileFormat.PARQUET:
             return Stated(unit=False, base=True)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import TextFormat
-
-            layout = _find_layout(path, options)
-            return Stated(unit=layout.unit is not None, base=layout.text_format is not TextFormat.SEPARATED)
+            return _find_layout(path, options).stated
         case _:
             return Stated(unit=True, base=True)
 

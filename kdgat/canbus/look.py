@@ -17,8 +17,7 @@ from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import ClockState, arrivals
 from kdgat.canbus.features.memory import IdentifierNumbers, untouched
 from kdgat.canbus.findings import Findings
-from kdgat.canbus.logs import Stated, stated_by
-from kdgat.canbus.messages import RecordingError
+from kdgat.canbus.messages import RecordingError, Stated
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,7 +51,7 @@ class Look:
     """
 
     def __init__(self, stated: Stated = SECONDS, *, with_clock: bool = True) -> None:
-        """Begin; `stated` is what the recording says itself.
+        """Begin; `stated` is what is known of messages that do not say it themselves.
 
         Without the arrival clock, where another one sees the same messages, nothing is known of what may be judged.
         """
@@ -71,6 +70,7 @@ class Look:
 
     def add(self, messages: Messages) -> None:
         """Look at the next messages."""
+        self._stated = messages.stated or self._stated
         if not len(messages):
             return
         timestamp = np.ascontiguousarray(messages.timestamp)
@@ -120,6 +120,7 @@ class Look:
             num_beyond_11_bits=int(counts[_BEYOND_11]),
             largest_identifier=int(counts[_LARGEST_ID]),
             unit_is_stated=self._stated.unit,
+            unit_is_said=self._stated.said,
             base_is_stated=self._stated.base,
             num_judged=num_judged,
             num_frequent=num_frequent,
@@ -158,7 +159,7 @@ def look_at(messages: Messages, stated: Stated = SECONDS) -> Findings:
 
 def require_judgeable(path: Path, messages: Messages) -> Findings:
     """Look at a recording that was read from a file; RecordingError, with the fix, if nothing can be judged in it."""
-    findings = look_at(messages, stated_by(path))
+    findings = look_at(messages)
     if problem := findings.problem():
         raise RecordingError(path, problem)
     return findings

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,6 +86,18 @@ def _plural(kind: str) -> str:
     return f"{noun}s{space}{rest}"
 
 
+class Stated(NamedTuple):
+    """What is known of the numbers of a recording before a look at them."""
+
+    unit: bool  # of times, by the format
+    base: bool  # in which identifiers are written, by the format
+    said: bool = False  # the unit of times, by a person
+
+
+ALL_STATED: Final = Stated(unit=True, base=True)
+UNITS_PER_S: Final = {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
 class ReadLimits(Config):
     """How much damage in a recording is dropped with a report, and from where on the recording is refused.
 
@@ -152,6 +164,7 @@ class Messages:
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
     passed_over: Counter[str] = field(default_factory=Counter)  # by kind: no messages, and no damage
     labels_from: str = ""  # what told the labels, where the file does not hold them itself
+    stated: Stated | None = None  # by the file that they were read from
 
     def __post_init__(self) -> None:
         num_messages = len(self.timestamp)
@@ -193,6 +206,7 @@ class Messages:
             scenario=self.scenario,
             labelled=self.labelled,
             campaigns=self.campaigns,
+            stated=self.stated,
         )
 
     def content_hash(self) -> str:

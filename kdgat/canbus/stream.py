@@ -25,6 +25,7 @@ from kdgat.canbus.pipes import as_file, is_pipe, text_blocks
 from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
+from kdgat.canbus.readers.packing import packing_of
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -128,11 +129,12 @@ def stream_recording(
     pipe = _PipeFollower(path, cutter.status, options, stop, True, None, 0.0)
 
     def chunks() -> Generator[Messages, None, None]:
-        if not piped and find_format(path) is FileFormat.PARQUET:
+        found = FileFormat.TEXT if piped else find_format(path)
+        if found is FileFormat.PARQUET:
             from kdgat.canbus.readers.parquet import read_campaigns
 
             cutter.campaigns = read_campaigns(path)
-        portions = pipe.portions() if piped else read_portions(path, size, options)
+        portions = pipe.portions() if piped else read_portions(path, found, size, options)
         for rows in portions:
             if cutter.meets_another_channel(rows):
                 for others in () if piped else portions:  # so that the error tells how many each channel has
@@ -218,6 +220,11 @@ def follow_file(
     if not piped and path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
         raise RecordingError(
             path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
+        )
+    if not piped and (packing := packing_of(path)) is not None:
+        raise RecordingError(
+            path,
+            f"is packed by {packing.name}, and cannot be followed; follow the log that is written, or read it as one",
         )
     options = options or ReadOptions()
     cutter = _Cutter(path, size, channel, scenario, ReadLimits(), options)
@@ -386,7 +393,11 @@ class _Follower:
 
     def _whole_lines(self, settled: bool = False) -> Iterator[Rows]:
         """Take the whole lines that wait; first the format must be clear, or as clear as it becomes."""
-        end = end_of_lines(self._pending)
+        if self._parser is not None:
+            newline = self._parser.layout.newline
+        else:  # of what ends with half an end of line nobody knows
+            newline = "\r" if b"\r" in self._pending[:-1] and b"\n" not in self._pending else "\n"
+        end = end_of_lines(self._pending, newline)
         if not end:
             return
         start = 0

@@ -1,5 +1,6 @@
 """What is said of a recording turns it into what it means, whatever the unit of its stamps and the base of its ids."""
 
+import gzip
 from collections import Counter
 from pathlib import Path
 
@@ -33,6 +34,18 @@ def test_stamps_in_any_unit_become_seconds(tmp_path: Path, unit: str, per_s: flo
     written = random_messages(300)
     path = table(tmp_path / "a.csv", written, [f"{time * per_s:.{decimals}f}" for time in written.timestamp])
     assert_same(read_recording(path, options=ReadOptions(time_unit=unit)), written, 1e-6)  # type: ignore[arg-type]
+
+
+def test_a_packed_log_in_another_unit_that_is_cut_off_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
+    written = random_messages(3000)
+    path = table(tmp_path / "a.csv", written, [f"{time * 1e3:.3f}" for time in written.timestamp])
+    packed = gzip.compress(path.read_bytes())
+    path.write_bytes(packed[: len(packed) // 2])
+    read = read_recording(path, options=ReadOptions(time_unit="ms"))
+    assert read.num_bad_rows == 1
+    assert_same(read, written.select(slice(0, len(read))), 1e-6)
+    with stream_recording(path, 100, options=ReadOptions(time_unit="ms")) as stream:
+        assert np.array_equal(np.concatenate([chunk.timestamp for chunk in stream]), read.timestamp)
 
 
 def test_differences_add_up_whatever_lies_between_and_in_portions_as_in_one(tmp_path: Path) -> None:

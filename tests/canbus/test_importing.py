@@ -10,6 +10,7 @@ import pytest
 
 from kdgat.canbus import RecordingError, make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.importing import import_recording
+from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.messages import AttackCampaign, ReadOptions
 from tests.canbus.recording_files import assert_same_traffic, random_messages, write_text
 
@@ -39,6 +40,19 @@ def test_recording_without_times_is_not_imported(tmp_path: Path) -> None:
     )
     seconds = dataclasses.replace(messages, timestamp=messages.timestamp / 1e3)
     assert_same_traffic(read_recording(target), seconds)
+
+
+def test_what_a_person_has_said_of_times_is_remembered_by_the_dataset(tmp_path: Path) -> None:
+    messages = simulate(make_vehicle(5), 2.0)
+    messages.timestamp = np.round(1e3 * (messages.timestamp - messages.timestamp[0]), 3)
+    write_recording(tmp_path / "plain.parquet", messages)
+    with pytest.raises(RecordingError, match="say --time-unit ms "):
+        require_judgeable(tmp_path / "plain.parquet", read_recording(tmp_path / "plain.parquet"))
+    options = ReadOptions(time_unit="s")  # it is as slow as that
+    target, found = import_recording(tmp_path / "plain.parquet", tmp_path / "mine", "train_a", options=options)
+    assert require_judgeable(target, read_recording(target)).usual_interval_s == found.findings.usual_interval_s
+    again, _ = import_recording(target, tmp_path / "other", "train_a")
+    assert_same_traffic(read_recording(again), messages)
 
 
 def test_attacks_are_not_imported_as_attack_free(tmp_path: Path) -> None:

@@ -138,6 +138,12 @@ def test_a_table_beside_a_log_labels_it_and_is_no_recording(log: Path) -> None:
     assert read_recording(log).num_attacks == 0
 
 
+def test_times_count_from_the_first_message_whatever_the_tool_has_sent_itself(log: Path) -> None:
+    lines = log.read_text().splitlines()
+    log.write_text("\n".join([*lines[:50], "(0.000000) vcan0 7DF#0201", *lines[50:], ""]))
+    assert _attacked(log, "2.0,3.0,153\n") == [21, 23, 25, 27, 29]
+
+
 def test_labels_of_the_file_itself_count_more_than_what_is_beside_it(tmp_path: Path) -> None:
     messages = _drive()
     messages.labelled = True
@@ -156,6 +162,7 @@ def test_a_log_is_attack_free_by_its_scenario(tmp_path: Path, name: str) -> None
     assert read_recording(write_text(folder / "a.log", _drive(), "candump.log"), scenario="attack_free_1").labelled
     assert labels_beside(folder / "a.log") is None
     assert labels_beside(folder / "attack_free.log") is None
+    assert labels_beside(folder / "test_attack_freeze__a.log") is None
 
 
 def test_import_keeps_the_labels_in_what_it_writes(log: Path) -> None:

@@ -340,6 +340,46 @@ def test_csv_columns_are_found_by_name_in_any_order(tmp_path: Path) -> None:
     assert (read.length.tolist(), read.label.tolist()) == ([2, 0], [1, 0])
 
 
+def test_csv_that_names_two_buses_is_refused_until_one_is_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(
+        "timestamp,id,interface,data_field,label,bus\n1.5,7FF,x,AA,1,0\n2.5,123,x,BB,0,1\n2.75,7FF,x,CC,0,0"
+    )
+    with pytest.raises(RecordingError, match=r"holds 2 channels: 0 \(2 messages\), 1 \(1 messages\); choose one"):
+        read_recording(path)
+    read = read_recording(path, channel=0)
+    assert (read.timestamp.tolist(), read.label.tolist()) == ([1.5, 2.75], [1, 0])
+    assert read.num_bad_rows == 0
+
+
+def test_csv_may_name_its_only_bus_and_half_of_its_name_is_damage(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("timestamp,id,dlc,data0,data1,channel\n" + "1.5,7FF,2,AA,01,can0\n" * 200 + "1.75,7FF,2,AA,01,ca")
+    read = read_recording(path)
+    assert not read.labelled
+    assert (len(read), read.bad_rows) == (200, [BadRow(202, "last line is cut off")])
+
+
+def test_csv_bytes_may_be_written_with_0x(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for content in ("time,id,data\n1.5,0x7FF,0xAA01\n", "time,id,b0,b1\n1.5,0x7FF,0xaa,0x1\n"):
+        path.write_text(content)
+        read = read_recording(path)
+        assert (int(read.length[0]), bytes(read.payload[0, :2])) == (2, b"\xaa\x01")
+    pl.DataFrame({"timestamp": [1.5], "id": ["0x7FF"], "data_field": ["0xAA01"]}).write_parquet(path)
+    assert bytes(read_recording(path).payload[0, :2]) == b"\xaa\x01"
+
+
+@pytest.mark.parametrize(
+    "date", ["2020-11-19 13:42:02.37", "19.11.2020 13:42:02", "11/19/2020 01:42 PM", "13:42:02.37"]
+)
+def test_csv_with_dates_is_told_to_write_seconds(tmp_path: Path, date: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(f"timestamp,id,data_field\n{date},7FF,AA01\n")
+    with pytest.raises(RecordingError, match=r"has dates where its times stand .*; write seconds"):
+        read_recording(path)
+
+
 def test_csv_with_bytes_in_columns_needs_no_length(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("id,timestamp,b0,b1,b2,attack\n7ff,1.5,AA,0,1,1\n001,2.5,AA,,,0\n001,3.5,,,,0\n")

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from kdgat.canbus import Messages, make_vehicle, read_recording, simulate
 from kdgat.canbus.findings import Findings
 from kdgat.canbus.inspection import ContentHash
-from kdgat.canbus.logs import Stated
 from kdgat.canbus.look import Look, look_at
-from kdgat.canbus.messages import ReadOptions
+from kdgat.canbus.messages import ReadOptions, Stated
 from tests.canbus.traffic import make_messages, merge
 
 DATA = Path(__file__).parents[3] / "shared" / "data"

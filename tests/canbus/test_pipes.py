@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import os
 import threading
@@ -10,9 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from kdgat.canbus import Messages, RecordingError, follow_file, read_recording, stream_recording
+from kdgat.canbus import Messages, RecordingError, follow_file, make_vehicle, read_recording, simulate, stream_recording
+from kdgat.canbus.inspection import inspect_file
 from tests.canbus.log_files import WRITERS
 from tests.canbus.packed_files import LENIENT, PACK, str_or_nothing
 from tests.canbus.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text
@@ -80,6 +83,38 @@ def test_lines_are_handed_on_as_they_come_and_half_a_line_waits(tmp_path: Path) 
             came += [(time.monotonic() - begin, int(one)) for one in chunk.identifier]
     assert [one for _, one in came] == [0x123, 0x124, 0x125]
     assert came[0][0] < came[1][0] - 0.3 < came[2][0] - 0.6
+
+
+@pytest.mark.parametrize("newline", [b"\r", b"\r\n"])
+def test_lines_come_one_by_one_however_they_end(tmp_path: Path, newline: bytes) -> None:
+    lines = [b"(1.0) can0 123#11", b"(2.0) can0 124#11", b"(3.0) can0 125#11"]
+    pieces = [newline.join([*lines[:2], b""])[:-1], newline[-1:] + lines[2], newline]
+    came: list[tuple[float, int]] = []
+    begin = time.monotonic()
+    with piped(tmp_path, *pieces, pause_s=0.7) as fifo:
+        for chunk in stream_recording(fifo):
+            came += [(time.monotonic() - begin, int(one)) for one in chunk.identifier]
+    assert [one for _, one in came] == [0x123, 0x124, 0x125]
+    assert came[0][0] < came[1][0] - 0.3 < came[2][0] - 0.6
+
+
+@pytest.mark.parametrize(("name", "said"), [("plain.csv", "identifiers are decimal"), ("a.asc", "")])
+def test_a_look_at_a_pipe_knows_what_one_at_the_file_does(tmp_path: Path, name: str, said: str) -> None:
+    """Of a table, that ids may be decimal; of a slow log whose format counts seconds, that they are."""
+    messages = simulate(make_vehicle(5), 3.0)
+    if name in WRITERS:
+        slow = np.round(1e3 * (messages.timestamp - messages.timestamp[0]))
+        path = WRITERS[name][0](tmp_path / name, dataclasses.replace(messages, timestamp=slow))
+    else:
+        path = tmp_path / name
+        rows = zip(messages.timestamp, messages.identifier, messages.payload, strict=True)
+        lines = [f"{time:.6f},{identifier},{bytes(payload).hex()}" for time, identifier, payload in rows]
+        path.write_text("\n".join(["timestamp,id,data_field", *lines, ""]))
+    with piped(tmp_path, path.read_bytes()) as fifo:
+        found = inspect_file(fifo)
+    assert found.num_messages == len(messages)
+    assert found.problem == inspect_file(path).problem
+    assert found.problem.startswith(said) if said else not found.problem
 
 
 def test_a_pipe_that_nobody_writes_to_ends_when_it_is_told_to(tmp_path: Path) -> None:

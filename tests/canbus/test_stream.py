@@ -114,6 +114,9 @@ def test_unusable_files_are_refused(tmp_path: Path) -> None:
     blf = WRITERS["a.blf"][0](tmp_path / "a.blf", random_messages(10))
     with pytest.raises(RecordingError, match="Vector BLF file, which cannot be followed"):
         follow_file(blf)
+    (tmp_path / "a.gz").write_bytes(gzip.compress(b"(1.0) can0 123#11\n"))
+    with pytest.raises(RecordingError, match="is packed by gzip, and cannot be followed"):
+        follow_file(tmp_path / "a.gz")
     with pytest.raises(ValueError, match="size=0"):
         stream_recording(blf, 0)
 

@@ -30,6 +30,7 @@ from kdgat.canbus.readers.numbers import (
     TRAILING,
     TRUNCATED,
     Bytes,
+    find_channel,
     read_byte,
     read_identifier,
     read_label,
@@ -37,6 +38,7 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_payload,
 )
+from kdgat.canbus.readers.rows import NO_CHANNEL
 
 (
     ROLE_IGNORED,
@@ -45,9 +47,10 @@ from kdgat.canbus.readers.numbers import (
     ROLE_PAYLOAD,
     ROLE_LABEL,
     ROLE_LENGTH,
+    ROLE_CHANNEL,
     ROLE_BYTE,
     ROLE_BYTES,
-) = range(8)
+) = range(9)
 """What a CSV column holds. ROLE_BYTE is one byte at a fixed column, empty or 0 behind the payload. From ROLE_BYTES on,
 a line holds as many bytes as its length states and then the label, in whichever column that is."""
 
@@ -57,17 +60,19 @@ COLUMN_NAMES = {
     ROLE_LENGTH: ("dlc", "length", "data_length"),
     ROLE_PAYLOAD: ("data_field", "data", "payload"),
     ROLE_LABEL: ("label", "labels", "attack", "is_attack", "flag", "class"),
+    ROLE_CHANNEL: ("channel", "bus", "interface"),
 }
 """Role -> accepted header names, compared without case, spaces as underscores."""
 _FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
 _ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
 
+_DATE = re.compile(r"\d{1,4}[-/.]\d{1,2}[-/.]\d{1,4}\D|\d{1,2}:\d\d:")
 _MEANING = (
     "times must be seconds (or say --time-unit us, ms, ns or differences), ids and bytes hexadecimal (or say "
     "--ids decimal)"
 )
 MAX_HEADER = 200  # characters of one that is shown: its names show what is missing
-_NEWLINE, _SPACE, _QUOTE = ord("\n"), ord(" "), ord('"')
+_NEWLINE, _SPACE, _QUOTE, _ZERO, _LOWER_X = ord("\n"), ord(" "), ord('"'), ord("0"), ord("x")
 
 Shape = tuple[tuple[int, ...], bool]
 """Roles of the columns, and whether there is a label."""
@@ -98,6 +103,12 @@ def find_columns(path: Path, lines: Sequence[str], options: ReadOptions) -> Colu
         require_text(path, lines)
         raise RecordingError(path, "holds a header and no message; record or export it again")
     roles, labelled = _roles_by_name(path, table, options.label_column)
+    place = roles.index(ROLE_TIMESTAMP)
+    dates = [row[place] for row in table[1:] if len(row) > place and _DATE.match(row[place])]
+    if 2 * len(dates) >= len(table):
+        raise RecordingError(
+            path, f"has dates where its times stand ({dates[0]!r}); write seconds, with their fractions"
+        )
     return Columns(first + 1, separator, roles, labelled)
 
 
@@ -179,6 +190,8 @@ def _plain(name: str) -> str:
 def _roles_by_name(path: Path, table: Sequence[Sequence[str]], label_column: str | None) -> Shape:
     names = [_plain(name) for name in table[0]]
     roles = [next((role for role, known in COLUMN_NAMES.items() if name in known), ROLE_IGNORED) for name in names]
+    channels = [names.index(name) for name in COLUMN_NAMES[ROLE_CHANNEL] if name in names]
+    roles = [ROLE_IGNORED if k in channels[1:] else role for k, role in enumerate(roles)]
     if label_column is not None:
         if _plain(label_column) not in names:
             raise _no_label_column(path, label_column, f"its columns are {', '.join(table[0])}")
@@ -220,7 +233,8 @@ def _roles_with_bytes(
         raise _header_error(path, names, rows)
     short = [row for row in rows if _is_short(row)]
     num_padded = sum(len(row) >= bytes_end and _is_zero_padded(row[bytes_from:], int(row[2])) for row in short)
-    if tuple(roles[:bytes_from]) != leading or len(behind) > 1 or num_padded > len(short) // 2:
+    is_fixed = len(behind) > 1 or ROLE_CHANNEL in behind or num_padded > len(short) // 2
+    if tuple(roles[:bytes_from]) != leading or is_fixed:
         return (*roles[:bytes_from], *(ROLE_BYTE,) * (bytes_end - bytes_from), *roles[bytes_end:]), labelled
     # Whether a label follows shows in the rows: files of this kind carry headers of the wrong width.
     num_extra = [
@@ -258,16 +272,19 @@ def parse_separated(
     words: Any,  # of labels
     base: int,
     payload_base: int,
+    names: Any,
     timestamp: Any,
     identifier: Any,
     payload: Any,
     length: Any,
+    channel: Any,
     label: Any,
     status: Any,
-) -> None:
+) -> int:
     """Parse lines of separated fields; columns of the outputs are [lines], payload [lines, 8] and zero.
 
-    Ids are numbers in `base`, bytes in `payload_base`, 10 or 16.
+    Ids are numbers in `base`, bytes in `payload_base`, 10 or 16. Return the number of channel names, as `parse_candump`
+    does.
     """
     end = len(data)
     num_roles = len(roles)
@@ -278,8 +295,11 @@ def parse_separated(
             num_required = k + 1
     i = start
     row = 0
+    num_names = 0
     while i < end:
         column = 0
+        name_start, name_end = 0, 0
+        channel[row] = NO_CHANNEL
         fault = GOOD
         stated_length = -1
         count = 0
@@ -315,9 +335,13 @@ def parse_separated(
                     else:
                         identifier[row] = value
                 elif role == ROLE_PAYLOAD:
+                    if payload_base == 16 and b - a > 2 and data[a] == _ZERO and data[a + 1] | 32 == _LOWER_X:
+                        a += 2
                     count = read_payload(data, a, b, payload[row], payload_base)
                     if count < 0:
                         fault = -count
+                elif role == ROLE_CHANNEL:
+                    name_start, name_end = a, b
                 elif role == ROLE_LENGTH:
                     stated_length = read_length(data, a, b)
                     if stated_length < 0:
@@ -384,7 +408,15 @@ def parse_separated(
         cut_off = i > end  # no newline behind the last line
         if cut_off and fault in (FIELDS, MISMATCH, ODD, LABEL):
             fault = TRUNCATED
+        if fault == GOOD and name_start < name_end:
+            place = find_channel(data, name_start, name_end, names, num_names)
+            if cut_off and place == num_names > 0:  # half a name, most likely
+                fault = TRUNCATED
+            else:
+                channel[row] = place
+                num_names = max(num_names, place + 1)
         status[row] = fault
         if fault == GOOD:
             length[row] = count
         row += 1
+    return num_names

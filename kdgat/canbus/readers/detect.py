@@ -12,7 +12,7 @@ from typing import Final
 
 from kdgat.canbus.messages import ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
-from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, packing_of, read_head
+from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, read_head
 from kdgat.canbus.readers.tools.foreign import refuse_foreign_bytes
 
 NO_OPTIONS: Final = ReadOptions()
@@ -65,10 +65,13 @@ def find_format(path: Path) -> FileFormat:
     """Find the kind of a file; raise RecordingError for an empty one, or one that is not what its name promises."""
     if path.stat().st_size == 0:
         raise RecordingError(path, "is empty (0 bytes); remove the file or export the recording again")
-    packing = packing_of(path)
+    with path.open("rb") as file:
+        head = file.read(NUM_HEAD_BYTES)
+    packing = find_packing(path, head)
     try:
-        with open_recording(path) as stream:
-            head = read_head(stream, NUM_HEAD_BYTES)
+        if packing is not None:
+            with open_recording(path) as stream:
+                head = read_head(stream, NUM_HEAD_BYTES)
     except (OSError, EOFError) as error:
         raise RecordingError(path, f"is damaged from its beginning on ({error}); copy it again") from error
     return judge_head(path, head, packing)

@@ -246,7 +246,10 @@ def is_error_frame(data: Bytes, a: int, b: int) -> bool:
 
 @njit(cache=True, nogil=True)
 def read_byte(data: Bytes, a: int, b: int, base: int) -> int:
-    """Read a byte of one or two hex digits, or of up to three decimal ones; -1 if it is none."""
+    """Read a byte of one or two hex digits, or of up to three decimal ones; -1 if it is none; 0x means base 16."""
+    if b - a > 2 and data[a] == _ZERO and (data[a + 1] | 32) == _LOWER_X:
+        a += 2
+        base = 16
     if base == 10:
         value = read_integer(data, a, b, 10) if b - a <= 3 else -1
         return value if value <= 255 else -1

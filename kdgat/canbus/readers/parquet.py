@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from polars.io.plugins import register_io_source
 
 from kdgat.base import UserError
-from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError, Stated
 from kdgat.canbus.readers.labels import refuse_unknown_words, value_of
 from kdgat.canbus.readers.limits import most_unpacked, too_large
 from kdgat.canbus.readers.parquet_pages import check_pages
@@ -36,6 +36,8 @@ COLUMN_NAMES = {
 """Column -> accepted names, compared without case."""
 CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
+UNIT_KEY = "kdgat.time_unit"
+"""Metadata of the file where a person has said the unit of its times: what it is now."""
 STORE_NUMBERS = "store 0 for benign and 1 for attack"
 _ROWS_IN_GROUP = 1 << 18
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
@@ -78,7 +80,9 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
     identifier = _identifier(path, frame["id"], status)
     timestamp = _timestamp(path, frame["timestamp"], status)
     labelled = "label" in columns
-    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
+    return Rows(
+        timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, stated=_stated(path)
+    )
 
 
 def _refuse_damaged_pages(path: Path) -> None:
@@ -144,7 +148,9 @@ def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows
     timestamp = _judge_timestamp(read.timestamp, status)
     labelled = read.label is not None
     payload, length = read.payload, read.length
-    return Rows(timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, unit=None)
+    return Rows(
+        timestamp, identifier, payload, length, label, status, labelled, lambda rows: rows + 1, stated=_stated(path)
+    )
 
 
 def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
@@ -172,9 +178,12 @@ def write_parquet(path: Path, messages: Messages | Iterable[Messages]) -> None:
 
 
 def _metadata(messages: Messages) -> dict[str, str] | None:
-    if not messages.campaigns:
-        return None
-    return {CAMPAIGNS_KEY: json.dumps([asdict(campaign) for campaign in messages.campaigns])}
+    metadata = {}
+    if messages.campaigns:
+        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
+    if messages.stated is not None and messages.stated.said:
+        metadata[UNIT_KEY] = "s"
+    return metadata or None
 
 
 def _frame(messages: Messages) -> pl.DataFrame:
@@ -191,10 +200,7 @@ def _frame(messages: Messages) -> pl.DataFrame:
 
 def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
     """Read when an attacker was active, where the file states it; RecordingError if that is damaged."""
-    try:
-        text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
-    except UNREADABLE as error:
-        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+    text = _read_metadata(path).get(CAMPAIGNS_KEY)
     if text is None:
         return ()
     try:
@@ -206,6 +212,17 @@ def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
         )
     except (ValueError, TypeError, KeyError) as error:
         raise RecordingError(path, f"its metadata {CAMPAIGNS_KEY} is damaged ({error!r}); export it again") from error
+
+
+def _stated(path: Path) -> Stated:
+    return Stated(unit=False, base=True, said=UNIT_KEY in _read_metadata(path))
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    try:
+        return pl.read_parquet_metadata(path)
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
 
 
 def _columns(path: Path, names: list[str]) -> dict[str, str]:
@@ -256,7 +273,7 @@ def _judge_identifier(identifier: NDArray[np.int64], status: NDArray[np.uint8]) 
 def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if column.dtype != pl.String:
         raise RecordingError(path, f"column data_field holds {column.dtype}; store the payload as hex text")
-    column = column.fill_null("")
+    column = column.fill_null("").str.strip_prefix("0x")
     num_digits = column.str.len_bytes().to_numpy()
     most = 2 * MAX_PAYLOAD_BYTES
     digits = column.str.head(most) if num_digits.size and num_digits.max() > most else column

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.canbus.messages import (
+    ALL_STATED,
     CAN_FD_FRAME,
     EMPTY_LINE,
     ERROR_FRAME,
@@ -26,6 +27,7 @@ from kdgat.canbus.messages import (
     BadRow,
     Messages,
     RecordingError,
+    Stated,
 )
 
 
@@ -113,7 +115,7 @@ class Rows:
     channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
     channels: tuple[str, ...] = ()
     num_header_lines: int = 0  # before the first row
-    unit: str | None = "s"  # of the timestamps, as the format states it; None where it does not
+    stated: Stated = ALL_STATED
     unknown_labels: Counter[str] = field(default_factory=Counter)  # words of rows that are bad for them
 
 
@@ -152,6 +154,7 @@ def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: in
             for line, status in zip(rows.line_of(shown), status[shown], strict=True)
         ],
         num_bad_rows=num_bad,
+        stated=rows.stated,
         passed_over=Counter({name: int(counts[kind]) for kind, name in PASSED_OVER.items() if counts[kind]}),
     )
 
@@ -308,16 +311,16 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
         channel=np.concatenate([channel_of(rows) for rows in portions]) if channels else None,
         channels=channels,
         num_header_lines=portions[0].num_header_lines,
-        unit=portions[0].unit,
+        stated=portions[0].stated,
         unknown_labels=sum((rows.unknown_labels for rows in portions), Counter()),
     )
 
 
-def damaged_row(line: int, channels: tuple[str, ...], status: RowStatus) -> Rows:
+def damaged_row(line: int, channels: tuple[str, ...], status: RowStatus, stated: Stated) -> Rows:
     """Return a bad row with the reason why the file ends at a line."""
     columns = FrameColumns()
     columns.append(0.0, 0, b"", None, status)
     rows = columns.take()
-    rows.channels = channels
+    rows.channels, rows.stated = channels, stated
     rows.line_of = lambda rows: rows + line
     return rows

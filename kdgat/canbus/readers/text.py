@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
+from kdgat.canbus.messages import ALL_STATED, MAX_PAYLOAD_BYTES, ReadOptions, RecordingError, Stated
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
 from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
@@ -75,7 +75,7 @@ class Layout:
     base: int = 16
     is_relative: bool = False
     payload_base: int = 16
-    unit: str | None = "s"  # of the times, where the format states it
+    stated: Stated = ALL_STATED
     is_named: bool = False  # it names messages instead of saying their ids
     newline: str = "\n"
     is_coloured: bool = False
@@ -112,26 +112,24 @@ class LineParser:
         label = np.zeros(num_lines, dtype=np.uint8)
         status = np.zeros(num_lines, dtype=np.uint8)
         columns = (timestamp, identifier, payload, length)
-        channel = None
+        channel = np.empty(num_lines, dtype=np.uint8)
+        names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
         if layout.text_format is TextFormat.SEPARATED:
             words = label_words(layout.attack_labels)
-            parse_separated(
+            num_names = parse_separated(
                 data, start, ord(layout.separator), self._roles, layout.labelled, words, layout.base,
-                layout.payload_base, *columns, label, status,
+                layout.payload_base, names, *columns, channel, label, status,
             )  # fmt: skip
+        elif layout.text_format is TextFormat.NAMED:
+            num_names = parse_named(data, start, names, *columns, channel, status)
+        elif layout.text_format is TextFormat.CANDUMP:
+            num_names = parse_candump(data, start, names, *columns, channel, status)
+        elif layout.text_format is TextFormat.ASC:
+            form = (layout.base, layout.is_relative, layout.is_named)
+            num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
         else:
-            channel = np.empty(num_lines, dtype=np.uint8)
-            names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
-            if layout.text_format is TextFormat.NAMED:
-                num_names = parse_named(data, start, names, *columns, channel, status)
-            elif layout.text_format is TextFormat.CANDUMP:
-                num_names = parse_candump(data, start, names, *columns, channel, status)
-            elif layout.text_format is TextFormat.ASC:
-                form = (layout.base, layout.is_relative, layout.is_named)
-                num_names, self._clock = parse_asc(data, start, *form, self._clock, names, *columns, channel, status)
-            else:
-                num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
-            channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
+            num_names = parse_trace(data, start, self._roles, names, *columns, channel, status)
+        channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
         num_header_lines = self.layout.num_header_lines if self._num_lines == self.layout.num_header_lines else 0
         first_line = self._num_lines + 1
         self._num_lines += num_lines
@@ -144,7 +142,7 @@ class LineParser:
             channel if self._channels else None,
             tuple(self._channels),
             num_header_lines,
-            layout.unit,
+            layout.stated,
             self._unknown_labels(data, start, status),
         )
 
@@ -162,7 +160,7 @@ class LineParser:
 
     def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
         """Return a bad row behind the lines that were parsed: the file ends here before its end."""
-        return damaged_row(self._num_lines + 1, tuple(self._channels), status)
+        return damaged_row(self._num_lines + 1, tuple(self._channels), status, self.layout.stated)
 
     def _over_blocks(self, channel: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.uint8]:
         """Turn indices into the names of one block into those of all blocks."""
@@ -241,15 +239,14 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NO_OPTI
             attack_labels=options.attack_labels,
             base=BASES[options.identifiers or "hexadecimal"],
             payload_base=BASES[options.payload],
-            unit=None,
+            stated=Stated(unit=False, base=False),
         )
     require_table(path, options, f"{text_format} text")
     if text_format is TextFormat.ASC:
         base, is_relative = find_asc_base(lines)
         return Layout(text_format, base=base, is_relative=is_relative, is_named=has_names(lines, base))
     roles = find_trace_roles(path, lines) if text_format is TextFormat.TRACE else ()
-    unit = None if text_format in (TextFormat.CANDUMP, TextFormat.NAMED) else "s"
-    return Layout(text_format, roles=roles, unit=unit)
+    return Layout(text_format, roles=roles, stated=Stated(unit=text_format is TextFormat.TRACE, base=True))
 
 
 def _find_format(lines: Sequence[str]) -> TextFormat | None:
