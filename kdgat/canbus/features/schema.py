@@ -9,7 +9,7 @@ from kdgat.graphs.packing import Packing
 from kdgat.graphs.schema import X
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 4
+FEATURE_VERSION: Final = 5
 # An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
 # AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
 LOG_MIXED_PERIOD: Final = math.log2(0.08)  # of seconds

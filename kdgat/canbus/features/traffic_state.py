@@ -27,7 +27,7 @@ class DescribedMessages(NamedTuple):
     reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
     suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
     time: NDArray[np.float64]  # [M] s, on the bus
-    elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
+    elapsed: NDArray[np.float64]  # [M] s from the first message, without steps back and pauses of the log
     identifier: NDArray[np.uint32]  # [M]
     number: NDArray[np.int32]  # [M] of the identifier
     payload: NDArray[np.uint64]  # [M] little-endian words
