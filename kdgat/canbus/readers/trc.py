@@ -29,6 +29,7 @@ from kdgat.canbus.readers.numbers import (
     find_word,
     is_error_frame,
     is_same_word,
+    is_word,
     judge_line_end,
     read_identifier,
     read_integer,
@@ -70,6 +71,7 @@ TRACE_VERSION = re.compile(r";\$FILEVERSION=(\S+)")
 _TRACE_NAMED_COLUMNS = re.compile(r";\$COLUMNS=(\S+)")
 TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+([.,]\d+)?\s")
 _LOWER_E, _LOWER_R, _UPPER_F, _SEMICOLON, _LOWER_B = ord("e"), ord("r"), ord("F"), ord(";"), ord("b")
+_ERROR_WORD = np.frombuffer(b"error", dtype=np.uint8)
 _LOWER_D, _LOWER_F, _LOWER_I, _LOWER_T = ord("d"), ord("f"), ord("i"), ord("t")
 
 
@@ -144,6 +146,9 @@ def parse_trace(
             role = roles[k]
             if role == TRACE_DATA:
                 if is_remote or (a < b and data[a] | 32 == _LOWER_R):  # `RTR`
+                    break
+                if is_word(data, a, b, _ERROR_WORD):  # version 1.0 has no column of types
+                    kind = ERROR_FRAME
                     break
                 if num_bytes > 0:
                     fault, _ = read_spaced_bytes(data, a, num_bytes, payload[row])
