@@ -213,6 +213,11 @@ def test_capture_of_something_else_is_refused(tmp_path: Path) -> None:
         read_recording(path)
 
 
+def test_link_type_of_a_capture_stands_in_its_lower_16_bits(tmp_path: Path) -> None:
+    path = write_pcap(tmp_path / "a.pcap", frames(random_messages(10)), link=0x30000000 | 227)
+    assert len(read_recording(path)) == 10
+
+
 @pytest.mark.processes
 def test_measurement_without_frames_is_refused(tmp_path: Path) -> None:
     asammdf = pytest.importorskip("asammdf")

@@ -215,6 +215,13 @@ def test_every_version_of_trace_is_read(tmp_path: Path, version: str) -> None:
     assert (read.passed_over["error frame"], read.num_bad_rows) == (1, 0)
 
 
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.3"])
+def test_trace_without_its_header_is_read_by_what_its_lines_look_like(tmp_path: Path, version: str) -> None:
+    read = _read(tmp_path / "a.trc", TRACES[version])
+    assert (read.identifier.tolist(), read.length.tolist()) == ([0x300, 0x12345678, 0x301], [7, 2, 0])
+    assert (read.passed_over["error frame"], read.num_bad_rows) == (1, 0)
+
+
 def test_trace_of_can_fd_and_damaged_lines(tmp_path: Path) -> None:
     text = (
         ";$FILEVERSION=2.0\n;$COLUMNS=N,O,T,I,d,l,D\n"
