@@ -21,7 +21,9 @@ from kdgat.canbus.readers.labels import refuse_unknown_words
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.readers.packing import open_recording, packing_of, read_head
 from kdgat.canbus.readers.rows import (
+    REASONS,
     Rows,
+    RowStatus,
     join_rows,
     judge_timestamps,
     select_channel,
@@ -116,11 +118,11 @@ def refuse_damage(
             )
         raise no_message(path)
     if num_good == 0:
-        raise RecordingError(
-            path,
-            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
-            "check that its format is one that `kdgat data import --help` lists",
-        )
+        line, reason = bad_rows[0].line, bad_rows[0].reason
+        fix = "check that its format is one that `kdgat data import --help` lists"
+        if reason == REASONS[RowStatus.DAMAGED]:
+            fix = "copy or export it again"
+        raise RecordingError(path, f"none of its {num_rows} rows is a CAN message (line {line}: {reason}); {fix}")
     if num_bad > limits.max_bad_fraction * num_rows:
         examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
         raise RecordingError(

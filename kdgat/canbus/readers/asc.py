@@ -255,7 +255,7 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
     if flags & _REMOTE_FLAG:
         return GOOD
     if num_bytes > MAX_PAYLOAD_BYTES:
-        return LENGTH
+        return CAN_FD  # whatever its flags say
     fault, _ = _asc_bytes(data, bytes_start, num_bytes, base, payload[row])
     if fault == GOOD:
         length[row] = num_bytes

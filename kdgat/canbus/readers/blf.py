@@ -19,8 +19,9 @@ from kdgat.canbus.readers.rows import FrameColumns, Rows, RowStatus
 _OBJECT: Final = b"LOBJ"
 _SIZE_AND_KIND: Final = struct.Struct("<II")
 _SIZE_PLACE: Final = 8  # in an object
-_CAN_ERROR: Final = 2  # the kind of an object without a place for the frame
+_CAN_ERRORS: Final = (2, 104)  # kinds of objects without a place for the frame, and of CAN FD
 _LEAST_BYTES: Final = 16  # of an object: the header that all have
+_MOST_PADDING: Final = 7  # bytes between two objects
 
 
 def read_blf(path: Path, size: int) -> Iterator[Rows]:
@@ -96,12 +97,11 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
 
         def __iter__(self) -> Iterator[Any]:
             header, container = blf.OBJ_HEADER_BASE_STRUCT, blf.LOG_CONTAINER_STRUCT
-            while head := self.file.read(header.size):
+            while head := self._next_head(header.size):
                 signature, _, _, size, kind = header.unpack(head)
                 if signature != _OBJECT or size < header.size:
                     raise blf.BLFParseError
                 body = self.file.read(size - header.size)
-                self.file.read(size % 4)  # padding
                 is_cut = len(body) < size - header.size
                 if kind != blf.LOG_CONTAINER:  # an object of a log that packs none into containers
                     self.kinds.add(kind)
@@ -112,7 +112,7 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                         if self._tail:  # it is shorter than what it says to be
                             raise blf.BLFParseError
                     else:
-                        self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
+                        self.others[RowStatus.ERROR_FRAME if kind in _CAN_ERRORS else RowStatus.EVENT] += 1
                     continue
                 method, _ = container.unpack_from(body)
                 data = body[container.size :]
@@ -125,6 +125,14 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                 if is_cut:
                     raise blf.BLFParseError
 
+        def _next_head(self, size: int) -> bytes:
+            """Return the header of the next object, behind padding: of size % 4 bytes, or to a multiple of 8."""
+            head: bytes = self.file.read(size)
+            place = head.find(_OBJECT, 0, _MOST_PADDING + len(_OBJECT))
+            if place > 0:
+                return head[place:] + bytes(self.file.read(place))
+            return head if len(head) == size else head.lstrip(b"\0")
+
         def _parse_container(self, data: bytes) -> Iterator[Any]:
             known, place = self._tail + data, 0
             while (place := known.find(_OBJECT, place, place + 8)) >= 0 and place + _LEAST_BYTES <= len(known):
@@ -135,7 +143,7 @@ def _careful_reader(blf: ModuleType, growth: Growth) -> Any:
                     raise blf.BLFParseError
                 place += size
                 if kind not in frames and place <= len(known):
-                    self.others[RowStatus.ERROR_FRAME if kind == _CAN_ERROR else RowStatus.EVENT] += 1
+                    self.others[RowStatus.ERROR_FRAME if kind in _CAN_ERRORS else RowStatus.EVENT] += 1
             yield from super()._parse_container(data)
 
     return CarefulReader

@@ -132,7 +132,7 @@ def _frames(dpkt: ModuleType, stream: BufferedIOBase) -> Iterator[_Frame]:
             yield from _pcapng_frames(dpkt.pcapng, stream)
         else:
             reader = dpkt.pcap.Reader(stream)
-            link = reader.datalink()
+            link = reader.datalink() & 0xFFFF  # above are bits of a checksum
             for timestamp, packet in reader:
                 interface, data = _unwrap(link, None, packet)
                 yield _Frame(float(timestamp), link, interface, data)

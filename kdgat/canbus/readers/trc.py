@@ -29,6 +29,7 @@ from kdgat.canbus.readers.numbers import (
     find_word,
     is_error_frame,
     is_same_word,
+    is_word,
     judge_line_end,
     read_identifier,
     read_integer,
@@ -68,14 +69,23 @@ _TRACE_ROLES = {
 }
 TRACE_VERSION = re.compile(r";\$FILEVERSION=(\S+)")
 _TRACE_NAMED_COLUMNS = re.compile(r";\$COLUMNS=(\S+)")
+_UNSTATED = {
+    "1.1": re.compile(r"\s*\d+\)\s+\S+\s+[A-Z][a-z]"),
+    "1.3": re.compile(r"\s*\d+\)\s+\S+\s+\d+\s+[A-Z][a-z]\S*\s+\S+\s+-\s"),
+    "1.2": re.compile(r"\s*\d+\)\s+\S+\s+\d+\s+[A-Z][a-z]"),
+}
+"""How a line looks by which a trace without its header shows its version."""
 TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+([.,]\d+)?\s")
 _LOWER_E, _LOWER_R, _UPPER_F, _SEMICOLON, _LOWER_B = ord("e"), ord("r"), ord("F"), ord(";"), ord("b")
+_ERROR_WORD = np.frombuffer(b"error", dtype=np.uint8)
 _LOWER_D, _LOWER_F, _LOWER_I, _LOWER_T = ord("d"), ord("f"), ord("i"), ord("t")
 
 
 def find_trace_roles(path: Path, lines: Sequence[str]) -> tuple[int, ...]:
     """Return what the columns of a PEAK trace hold, TRACE_*; RecordingError for a version that is not known."""
-    version = next((match[1] for line in lines if (match := TRACE_VERSION.match(line))), "1.0")
+    version = next((match[1] for line in lines if (match := TRACE_VERSION.match(line))), None)
+    if version is None:
+        version = next((version for version, form in _UNSTATED.items() if any(map(form.match, lines))), "1.0")
     named = next((match[1] for line in lines if (match := _TRACE_NAMED_COLUMNS.match(line))), None)
     columns = (named or TRACE_COLUMNS.get(version, "")).split(",")
     if not {"O", "I", "D"} <= set(columns) or not {"l", "L"} & set(columns):
@@ -144,6 +154,9 @@ def parse_trace(
             role = roles[k]
             if role == TRACE_DATA:
                 if is_remote or (a < b and data[a] | 32 == _LOWER_R):  # `RTR`
+                    break
+                if is_word(data, a, b, _ERROR_WORD):  # version 1.0 has no column of types
+                    kind = ERROR_FRAME
                     break
                 if num_bytes > 0:
                     fault, _ = read_spaced_bytes(data, a, num_bytes, payload[row])

@@ -200,10 +200,22 @@ def test_file_that_is_not_what_its_suffix_says_is_refused(tmp_path: Path, suffix
         read_recording(path)
 
 
+def test_blf_that_ends_behind_its_header_is_refused_as_cut_off(tmp_path: Path) -> None:
+    path = WRITERS["a.blf"][0](tmp_path / "a.blf", random_messages(10))
+    path.write_bytes(path.read_bytes()[:144])
+    with pytest.raises(RecordingError, match=r"cut off or damaged from here on\); copy or export it again"):
+        read_recording(path)
+
+
 def test_capture_of_something_else_is_refused(tmp_path: Path) -> None:
     path = write_pcap(tmp_path / "a.pcap", frames(random_messages(10)), link=1)
     with pytest.raises(RecordingError, match=r"without CAN frames \(link type 1\)"):
         read_recording(path)
+
+
+def test_link_type_of_a_capture_stands_in_its_lower_16_bits(tmp_path: Path) -> None:
+    path = write_pcap(tmp_path / "a.pcap", frames(random_messages(10)), link=0x30000000 | 227)
+    assert len(read_recording(path)) == 10
 
 
 @pytest.mark.processes

@@ -211,6 +211,20 @@ def test_objects_of_blf_add_up_and_one_that_is_cut_off_is_a_bad_row(tmp_path: Pa
         assert read.passed_over["event of the tool"] == (unpacked == objects + marker)
 
 
+@pytest.mark.parametrize("num_padding", range(8))
+def test_objects_of_blf_are_found_behind_any_padding_and_errors_of_can_fd_are_counted(
+    tmp_path: Path, num_padding: int
+) -> None:
+    content = write_log(tmp_path / "a.blf", frames(random_messages(5))).read_bytes()
+    container = content[144 : 144 + struct.unpack_from("<I", content, 144 + 8)[0]]
+    error = struct.pack("<4sHHII24x", b"LOBJ", 32, 1, 40, 104)
+    padding = bytes(num_padding)
+    content = content[:16] + struct.pack("<Q", 0) + content[24:144]  # a size that is not known
+    (tmp_path / "a.blf").write_bytes(content + container + padding + error + padding + container + padding)
+    read = read_recording(tmp_path / "a.blf")
+    assert (len(read), read.num_bad_rows, read.passed_over) == (10, 0, {"error frame": 1})
+
+
 @pytest.mark.processes
 def test_frames_of_mf4_add_up(tmp_path: Path) -> None:
     log = chain(frames(random_messages(5)), [remote_frame(2e9), error_frame(2e9), fd_frame(2e9)])

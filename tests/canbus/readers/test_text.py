@@ -72,12 +72,13 @@ def test_classic_frame_of_a_channel_for_can_fd_is_a_message(tmp_path: Path) -> N
         f"0.1 CANFD   1 Rx        123  Name_of_it    0 0 2  2 0A 0B {tail.format(flags='0')}\n"
         f"0.2 CANFD   1 Rx        124  1 0 2  2 0A 0B {tail.format(flags='3000')}\n"
         "0.3 CANFD   1 Rx  ErrorFrame\n"
-        f"0.4 CANFD   1 Rx        125x  0 0 4  0 {tail.format(flags='10')}\n",
+        f"0.4 CANFD   1 Rx        125x  0 0 4  0 {tail.format(flags='10')}\n"
+        f"0.5 CANFD   1 Rx        126  0 0 9 12{' 0C' * 12} {tail.format(flags='0')}\n",
     )
     assert read.identifier.tolist() == [0x123, 0x125]
     assert read.payload[0, :2].tolist() == [10, 11]
     assert read.length.tolist() == [2, 0]
-    assert (read.passed_over["error frame"], read.passed_over["CAN FD frame"], read.num_bad_rows) == (1, 1, 0)
+    assert (read.passed_over["error frame"], read.passed_over["CAN FD frame"], read.num_bad_rows) == (1, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +174,13 @@ def test_times_with_a_decimal_comma_are_read(tmp_path: Path) -> None:
 
 
 TRACES = {
+    "1.0": (
+        "     1)      1059.9  0300  7  00 00 00 00 04 00 00\n"
+        "     2)      1283.2  FFFFFFFF  4  00 00 00 08 -- -- -- -- BUSHEAVY\n"
+        "     3)      1298.9  12345678  2  01 02\n"
+        "     4)      1299.0  0301  4  RTR\n"
+        "     5)      1300.0  0008  4  ERROR 00 19 08 08\n"
+    ),
     "1.1": (
         "     1)      1059.9  Rx         0300  7  00 00 00 00 04 00 00\n"
         "     2)      1283.2  Warng  FFFFFFFF  4  00 00 00 08  BUSHEAVY\n"
@@ -204,6 +212,13 @@ def test_every_version_of_trace_is_read(tmp_path: Path, version: str) -> None:
     assert read.identifier.tolist() == [0x300, 0x12345678, 0x301]
     assert read.length.tolist() == [7, 2, 0]
     assert read.payload[0].tolist() == [0, 0, 0, 0, 4, 0, 0, 0]
+    assert (read.passed_over["error frame"], read.num_bad_rows) == (1, 0)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1", "1.2", "1.3"])
+def test_trace_without_its_header_is_read_by_what_its_lines_look_like(tmp_path: Path, version: str) -> None:
+    read = _read(tmp_path / "a.trc", TRACES[version])
+    assert (read.identifier.tolist(), read.length.tolist()) == ([0x300, 0x12345678, 0x301], [7, 2, 0])
     assert (read.passed_over["error frame"], read.num_bad_rows) == (1, 0)
 
 
