@@ -266,7 +266,7 @@ def _read_plainly(text: str) -> tuple[list[tuple[float, int, bytes, int]], list[
             time = float(time_text)
             identifier = int(identifier_text, 16)
             payload = bytes.fromhex(payload_text)
-            label = {"0": 0, "1": 1, "R": 0, "T": 1}[label_text]
+            label = {"0": 0, "1": 1, "R": 0, "T": 1, "y": 1}[label_text]
             if not math.isfinite(time) or abs(time) > 1e11 or len(payload) > 8 or identifier_text[:1] in "+-":
                 raise ValueError(line)
             if not 0 <= identifier < 1 << 29:
