@@ -20,6 +20,7 @@ from lightning import LightningModule
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kdgat.base import UserError
 from kdgat.graphs.padding import Capacity, StaticGather
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
@@ -50,6 +51,19 @@ def why_not(
     if config.accumulate > 1:
         return "batches are gone through in parts (training.accumulate)"
     return ""
+
+
+def require_random_numbers(device: torch.device, failure: RuntimeError) -> None:
+    """Raise UserError if a GPU draws no numbers any more, as torch leaves it where a recording was broken off."""
+    state = torch.cuda.get_rng_state(device)
+    try:
+        torch.rand(1, device=device)
+    except RuntimeError as error:
+        raise UserError(
+            f"steps could not be recorded ({failure}), and the GPU draws no random numbers since ({error}): set "
+            "training.capture=false"
+        ) from failure
+    torch.cuda.set_rng_state(state, device)
 
 
 class CapturedSteps:

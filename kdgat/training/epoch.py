@@ -15,7 +15,7 @@ from kdgat.stage import Work
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut, double_parts
-from kdgat.training.capture import CapturedSteps, why_not
+from kdgat.training.capture import CapturedSteps, require_random_numbers, why_not
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig, learning_rate
 from kdgat.training.device import PlacedFabric, to_device
@@ -173,6 +173,7 @@ class Epochs:
             if self.config.capture:
                 raise
             logger.warning("steps are taken one by one from now on, for they could not be recorded: %s", error)
+            require_random_numbers(self.fabric.device, error)
             self.raw_optimizer.zero_grad(set_to_none=True)  # of the memory of a recording
             self._captured, state.is_captured = None, False
         return self._captured

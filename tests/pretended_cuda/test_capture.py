@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
@@ -142,6 +143,21 @@ def test_steps_that_cannot_be_recorded_are_taken_one_by_one_with_the_same_bits(
     assert caplog.text.count("one by one from now on, for they could not be recorded: CUDA out of memory") == 1
     with pytest.raises(torch.OutOfMemoryError):
         train(tmp_path / "asked for", "detector", {"capture": True})
+
+
+def test_a_recording_that_leaves_no_random_numbers_ends_with_the_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> Tensor:
+        raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
+
+    def refused(steps: CapturedSteps) -> None:
+        monkeypatch.setattr(torch, "rand", broken)
+        raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(CapturedSteps, "_record", refused)
+    with pytest.raises(UserError, match=r"operation not permitted .*Offset increment .* set training.capture=false"):
+        train(tmp_path, "detector", {"capture": None})
 
 
 @pytest.mark.parametrize("began", [None, False])
