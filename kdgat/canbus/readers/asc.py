@@ -38,7 +38,6 @@ from kdgat.canbus.readers.numbers import (
     read_integer,
     read_number,
 )
-from kdgat.canbus.readers.rows import NO_CHANNEL
 
 ASC_BASE = re.compile(r"base\s+(hex|dec)(?:\s+timestamps\s+(absolute|relative))?", re.IGNORECASE)
 ASC_LINE = re.compile(r"\s*-?\d+[.,]\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CAN(FD|XL)\s)", re.IGNORECASE)
@@ -301,7 +300,6 @@ def parse_asc(
     num_names, last, last_start, last_end = 0, 0, 0, 0
     while i < len(data):
         next_line = find_next_line(data, i)
-        channel[row] = NO_CHANNEL
         fault = SKIPPED
         a, b = find_word(data, i)
         # Header, comments and trigger blocks begin with a letter or a slash.

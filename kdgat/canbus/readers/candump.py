@@ -42,7 +42,6 @@ from kdgat.canbus.readers.numbers import (
     read_payload,
     read_spaced_bytes,
 )
-from kdgat.canbus.readers.rows import NO_CHANNEL
 
 CANDUMP_LINE = re.compile(r"\s*\([^()]*\)\s")
 EXPLANATION = re.compile(r"\s+[a-z]+(-[a-z]+)+(\{|\s*$)")
@@ -237,7 +236,6 @@ def parse_candump(
             b = d
         if not np.isfinite(timestamp[row]):
             fault = TIMESTAMP
-        channel[row] = NO_CHANNEL
         if fault == GOOD:
             a, b = find_word(data, b)
             name_start, name_end = a, b

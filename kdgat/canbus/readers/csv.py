@@ -38,7 +38,6 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_payload,
 )
-from kdgat.canbus.readers.rows import NO_CHANNEL
 
 (
     ROLE_IGNORED,
@@ -299,7 +298,6 @@ def parse_separated(
     while i < end:
         column = 0
         name_start, name_end = 0, 0
-        channel[row] = NO_CHANNEL
         fault = GOOD
         stated_length = -1
         count = 0

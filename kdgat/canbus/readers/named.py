@@ -30,7 +30,6 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_spaced_bytes,
 )
-from kdgat.canbus.readers.rows import NO_CHANNEL
 
 _UPPER_D, _UPPER_E, _UPPER_F, _UPPER_I = ord("D"), ord("E"), ord("F"), ord("I")
 _UPPER_R, _UPPER_T, _ONE, _COLON, _QUOTE = ord("R"), ord("T"), ord("1"), ord(":"), ord("'")
@@ -81,7 +80,6 @@ def parse_named(
         blank = True
         kind = GOOD
         is_remote = False
-        channel[row] = NO_CHANNEL
         has_timestamp, has_identifier = False, False
         while True:
             a, b = find_word(data, i)

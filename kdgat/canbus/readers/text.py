@@ -112,7 +112,7 @@ class LineParser:
         label = np.zeros(num_lines, dtype=np.uint8)
         status = np.zeros(num_lines, dtype=np.uint8)
         columns = (timestamp, identifier, payload, length)
-        channel = np.empty(num_lines, dtype=np.uint8)
+        channel = np.full(num_lines, NO_CHANNEL, dtype=np.uint8)
         names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
         if layout.text_format is TextFormat.SEPARATED:
             words = label_words(layout.attack_labels)

@@ -36,7 +36,6 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_spaced_bytes,
 )
-from kdgat.canbus.readers.rows import NO_CHANNEL
 
 (
     TRACE_IGNORED,
@@ -136,7 +135,6 @@ def parse_trace(
     num_names, last, last_start, last_end = 0, 0, 0, 0
     while i < len(data):
         next_line = find_next_line(data, i)
-        channel[row] = NO_CHANNEL
         a, b = find_word(data, i)
         if a == b or data[a] == _SEMICOLON:
             status[row] = SKIPPED

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from kdgat.canbus import Messages, ReadLimits, RecordingError, read_recording, stream_recording
+from kdgat.canbus.messages import OTHER_CHANNEL
 from tests.canbus.log_files import (
     WRITERS,
     error_frame,
@@ -166,6 +167,18 @@ def test_lines_of_text_add_up_whatever_happens_to_them(tmp_path: Path) -> None:
             assert counted in (None, count_lines(damaged)), (name, damaged)
             num_read += counted is not None
         assert num_read > NUM_GARBLED // 8, name
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+def test_blank_lines_are_of_no_channel(newline: str, tmp_path: Path) -> None:
+    """Whatever lay in the memory that their channels are kept in before."""
+    path = tmp_path / "two.log"
+    lines = [f"(1.{row:03}) can{row % 2} 123#11{newline * 40}" for row in range(200)]
+    path.write_bytes("".join(lines).encode())
+    kept = [np.full(1 << 13, 1, np.uint8) for _ in range(50)]
+    del kept
+    read = read_recording(path, channel="can0")
+    assert (len(read), read.passed_over[OTHER_CHANNEL]) == (100, 100)
 
 
 def test_every_cut_of_a_capture_is_one_bad_row(tmp_path: Path) -> None:
