@@ -68,7 +68,10 @@ def load_detector(
                 f"detector {name!r} needs a model: give --model, or --detector {CLOCK} or {HABITS}, which need none"
             )
         if calibration is not None:
-            raise UserError(f"a calibration is of a network's threshold, which {name or CLOCK} alone does not have")
+            raise UserError(
+                f"a calibration is of a network's threshold, and {name or CLOCK} has none: give --model and leave "
+                f"--detector {name or CLOCK} out, or --calibration"
+            )
     if path is None or name == HABITS:
         return _untrained(name or CLOCK, WindowConfig())
     if path.is_file():

@@ -162,7 +162,7 @@ def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path)
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
     with pytest.raises(UserError, match="calibrate with --detector normal --seed 0"):
         load_detector(tmp_path / "plain.onnx", calibration=other)
-    with pytest.raises(UserError, match="which the clock alone does not have"):
+    with pytest.raises(UserError, match="threshold, and clock has none: give --model"):
         load_detector(run.output.path, "clock", calibration=other)
 
 
