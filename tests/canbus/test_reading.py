@@ -1,6 +1,7 @@
 """A process that reads one file after the other, and may die of one."""
 
 import errno
+import gzip
 import os
 import signal
 import subprocess
@@ -68,14 +69,16 @@ def end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.parametrize("opened", ["pathlib.Path.open", "kdgat.canbus.readers.detect.open_recording"])
 def test_a_fault_of_the_filesystem_is_not_noted_as_one_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_text(tmp_path / "a.csv", random_messages(40), "can-train-and-test.csv")
+    path.write_bytes(gzip.compress(path.read_bytes()))  # which what unpacks it opens once more
 
-    def refuse(_path: Path) -> None:
+    def refuse(*_: object) -> None:
         raise OSError(errno.EIO, "Input/output error", str(path))
 
-    monkeypatch.setattr("kdgat.canbus.readers.detect.open_recording", refuse)
+    monkeypatch.setattr(opened, refuse)
     with pytest.raises(OSError, match="Input/output error"):
         request(path).refusal()
