@@ -13,7 +13,7 @@ from kdgat.base import sync_to_disk
 from kdgat.base.files import replacing
 from kdgat.canbus.conversion import Conversion
 from kdgat.canbus.labelling import label_by_surroundings, labels_beside
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, Stated, list_passed_over
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, ReadOptions, RecordingError, list_passed_over
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.pipes import as_file, is_pipe, read_pipe
 from kdgat.canbus.readers.detect import FileFormat, find_format, no_message, require_table
@@ -245,13 +245,13 @@ def has_labels(path: Path, scenario: str) -> bool:
     return held or labels_beside(path, scenario) is not None
 
 
-def _find_layout(path: Path, options: ReadOptions | None = None) -> Layout:
+def _find_layout(path: Path) -> Layout:
     from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
 
     with open_recording(path) as stream:
         head = read_head(stream, SNIFFED_BYTES)
     is_whole = packing_of(path) is None and len(head) == path.stat().st_size
-    return find_start(path, head, is_whole=is_whole, options=options or ReadOptions())[0]
+    return find_start(path, head, is_whole=is_whole)[0]
 
 
 def check_head(path: Path) -> int | None:
@@ -276,19 +276,6 @@ def check_head(path: Path) -> int | None:
             return max(content.count(b"\n"), content.count(b"\r")) + 1
         case _:
             return None
-
-
-def stated_by(path: Path, options: ReadOptions | None = None) -> Stated:
-    """Return what the format of a recording states; RecordingError where it has none that is known."""
-    if is_pipe(path):  # nothing can be looked at beforehand
-        return Stated(unit=False, base=True)
-    match find_format(path):
-        case FileFormat.PARQUET:
-            return Stated(unit=False, base=True)
-        case FileFormat.TEXT:
-            return _find_layout(path, options).stated
-        case _:
-            return Stated(unit=True, base=True)
 
 
 def write_recording(path: Path | str, messages: Messages | Iterable[Messages]) -> None:

@@ -103,8 +103,7 @@ def detect(
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
-    from kdgat.canbus.logs import stated_by
-    from kdgat.canbus.look import SECONDS, Look
+    from kdgat.canbus.look import Look
     from kdgat.canbus.pipes import is_pipe
 
     if out is not None:
@@ -126,7 +125,7 @@ def detect(
         writer = AlarmWriter(written, alarm_format, has_heading)
         if alarm_format == "csv":
             writer.write_heading()
-        look = Look(SECONDS if log is None else stated_by(log, reading.read()), with_clock=False)
+        look = Look(with_clock=False)
         chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)

@@ -62,15 +62,15 @@ class Epochs:
         self.module.trainer = self.fabric  # type: ignore[assignment] # else its current_epoch stays 0
         self.losses = LossWatch(self.fabric.device.type)
 
-    def share(self, ranks: Ranks) -> None:
-        """Share batches among these ranks; called once, before the first epoch."""
+    def share(self, ranks: Ranks, state: FitState) -> None:
+        """Share batches among these ranks, and settle if steps are recorded; called once, before the first epoch."""
         self._ranks = ranks
         self._gradients = Gradients(
             self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self._steps,
             ranks,
         )  # fmt: skip
-        self._captured: CapturedSteps | None = None
-        self._is_settled = False  # whether steps are recorded
+        self._captured = self._capture(state)
+        state.is_captured = self._captured is not None
 
     def _capture(self, state: FitState) -> CapturedSteps | None:
         """Return what records steps, if they are to be: a fit that has begun goes on as it began."""
@@ -121,9 +121,6 @@ class Epochs:
         if state.step == 0:
             self.averages.clear()
         begin()
-        if not self._is_settled:
-            self._captured, self._is_settled = self._capture(state), True
-            state.is_captured = self._captured is not None
         if self._captured is not None:
             self._captured.begin(plan)
         with self.averages.listen(self.module):

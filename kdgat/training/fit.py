@@ -210,7 +210,7 @@ class _Fit:
             if ranks.rank > 0:
                 self._take_over(begun, "what rank 0 has begun with")
                 self._settle_batches()  # as rank 0 has
-        self.epochs.share(ranks)
+        self.epochs.share(ranks, self.state)
         try:
             while not self.state.stop_reason:
                 self.epochs.train(self.state, self._begin_steps, self._between_steps)

@@ -67,11 +67,12 @@ COMMITTED, FRESH, WAITING, NEXT = range(4)
 
 
 @njit(cache=True)
-def begin(habits: NDArray[np.float64], curves: NDArray[np.float64], now: float) -> None:
+def begin(habits: NDArray[np.float64], curves: NDArray[np.float64], ring: NDArray[np.float64], now: float) -> None:
     """Begin to know an identifier with its first message."""
     habits[:] = 0.0
     habits[SEEN], habits[FIRST], habits[LAST], habits[KEPT], habits[EVENNESS] = 1.0, now, now, 1.0, 1.0
     curves[:] = np.inf
+    ring[0] = now
 
 
 @njit(cache=True)

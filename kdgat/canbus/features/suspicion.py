@@ -196,12 +196,12 @@ def _judge(
     for message in range(len(time)):
         number = numbers[message]
         identifier_of[number] = identifiers[message]
+        known, curve, times, now = habits[number], curves[number], ring[number], time[message]
         if breaks[message] == UNTIMED:
             if is_new[message]:
-                habit.begin(habits[number], curves[number], time[message])
+                habit.begin(known, curve, times, now)
             is_alarm[message] = bus[_IS_ON] != 0.0
             continue
-        now = time[message]
         if bus[_HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[_HAS_BEGUN], bus[_IS_ON], bus[_IS_FUZZED], bus[_NUM_GAPS], bus[_USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
@@ -209,11 +209,9 @@ def _judge(
             bus[_NEXT_SCAN] = now + _SCAN_S
         _heed_stall(bus, now, breaks[message] == RESUMED)
         bus[_NOW] = now
-        known, curve, times = habits[number], curves[number], ring[number]
         reason, suspect, weight = NOTHING, number, 0.0
-        if is_new[message] or known[habit.SEEN] == 0.0:
-            habit.begin(known, curve, now)
-            times[0] = now
+        if is_new[message]:
+            habit.begin(known, curve, times, now)
         else:
             reason, weight = _judge_message(
                 known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
