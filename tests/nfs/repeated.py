@@ -1,14 +1,19 @@
 """Answers of an NFS server (version 3) that get lost: what changes names is done twice, and the second answer counts.
 
 A server that remembers what it has answered hides that. It forgets when it is restarted, or has too much to do.
+
+It is a process of its own: who waits for a file may hold the interpreter's lock (numpy does), without which no thread
+beside it answers.
 """
 
 import contextlib
+import multiprocessing
 import socket
 import struct
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing.managers import BaseManager
 from pathlib import Path
 
 PROGRAM, VERSION = 100003, 3
@@ -22,10 +27,15 @@ class RepeatingServer:
     """Stands before a server, and counts what it had to do twice."""
 
     def __init__(self) -> None:
-        self.repeated: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
         self._listener = socket.create_server((SERVER[0], 0))
-        self.port = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def port(self) -> int:
+        return int(self._listener.getsockname()[1])
+
+    def repeated(self) -> dict[str, int]:
+        return self.counts
 
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
@@ -55,7 +65,7 @@ class _Connection:
             number, _, _, program, version, procedure = struct.unpack_from(">6I", record)
             if (program, version) == (PROGRAM, VERSION) and procedure in REPEATED:
                 name = REPEATED[procedure]
-                self._server.repeated[name] = self._server.repeated.get(name, 0) + 1
+                self._server.counts[name] = self._server.counts.get(name, 0) + 1
                 answered = self._lost[number ^ OTHER] = threading.Event()
                 _send(self._far, struct.pack(">I", number ^ OTHER) + record[4:])
                 answered.wait()
@@ -85,17 +95,25 @@ def _send(stream: socket.socket, record: bytes) -> None:
     stream.sendall(struct.pack(">I", len(record) | LAST) + record)
 
 
+class _Process(BaseManager):
+    """A process in which the server's threads run."""
+
+    RepeatingServer: type[RepeatingServer]
+
+
+_Process.register("RepeatingServer", RepeatingServer)
+
+
 @contextlib.contextmanager
 def repeating_mount(path: Path) -> Iterator[tuple[Path, RepeatingServer]]:
     """Mount what the clients share by a server that does everything twice."""
-    server = RepeatingServer()
-    path.mkdir(parents=True)
-    options = f"vers=3,nolock,tcp,port={server.port}"
-    subprocess.run(
-        ["nsenter", "--net=/run/netns/a", "mount", "-t", "nfs", "-o", options, f"{SERVER[0]}:/mnt/server/home", path],
-        check=True,
-    )
-    try:
-        yield path, server
-    finally:
-        subprocess.run(["umount", "--lazy", "--force", path], check=True)
+    with _Process(ctx=multiprocessing.get_context("forkserver")) as process:
+        server = process.RepeatingServer()
+        path.mkdir(parents=True)
+        options = f"vers=3,nolock,tcp,port={server.port()}"
+        mount = ["mount", "-t", "nfs", "-o", options, f"{SERVER[0]}:/mnt/server/home", path]
+        subprocess.run(["nsenter", "--net=/run/netns/a", *mount], check=True)
+        try:
+            yield path, server
+        finally:
+            subprocess.run(["umount", "--lazy", "--force", path], check=True)

@@ -12,6 +12,8 @@ from kdgat.run import OutputDirectory
 from kdgat.stage import Finished, RunDirectory
 from tests.nfs.repeated import RepeatingServer, repeating_mount
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[Path, RepeatingServer]]:
@@ -31,7 +33,7 @@ def test_a_rename_that_is_done_is_answered_by_an_error(place: Path, server: tupl
     assert (place / "b").read_text() == "a"
     with pytest.raises(FileExistsError):
         (place / "c").mkdir()
-    assert server[1].repeated == {"RENAME": 1, "MKDIR": 1}
+    assert server[1].repeated() == {"RENAME": 1, "MKDIR": 1}
 
 
 def test_a_file_is_replaced_as_often_as_it_is_written(place: Path) -> None:

@@ -9,6 +9,8 @@ from toy_family.family import FAMILY, ToyConfig
 from kdgat.run import run_locally
 from tests.nfs.repeated import RepeatingServer, repeating_mount
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[Path, RepeatingServer]]:
@@ -28,4 +30,4 @@ def test_a_run_comes_to_the_weights_of_one_elsewhere(
     run = FAMILY.plan(ToyConfig.from_preset("quick", {"seeds": [0]}, overrides))
     weights = [run_locally(run, out)["line-seed0"].weights_path.read_bytes() for out in (tmp_path / "o", place / "o")]
     assert weights[0] == weights[1]
-    assert server[1].repeated["RENAME"] > 10
+    assert server[1].repeated()["RENAME"] > 10
