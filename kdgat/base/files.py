@@ -229,7 +229,8 @@ def remove_tree(path: Path) -> bool:
 def ask_anew(folder: Path) -> None:
     """Let NFS ask the server for the names in a folder, of which a client may answer what was a minute ago.
 
-    To open a file is not enough where there was none, or (NFSv4.1) where another node has replaced it.
+    To open a file is not enough where there was none, or where another node has replaced it: a client opens the one it
+    knows by the name, not the name (NFSv4.1), and the server has the old one for as long as anybody has it open.
     """
     with suppress(OSError), os.scandir(folder) as entries:
         next(entries, None)

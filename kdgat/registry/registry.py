@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import UserError, sha256_of_file, sync_to_disk, write_bytes_atomically
-from kdgat.base.files import list_folder, put_in_place, remove_temporary_files, remove_tree
+from kdgat.base.files import ask_anew, list_folder, put_in_place, remove_temporary_files, remove_tree
 from kdgat.base.kept import read_kept
 from kdgat.registry.entry import (
     Judgement,
@@ -58,10 +58,12 @@ class Registry:
 
     def exists(self) -> bool:
         """Return whether anything was registered here."""
+        ask_anew(self.path)  # a night on another node has done it just now
         return self.index_path.is_file()
 
     def read(self) -> RegistryIndex:
         """Read the index; RegistryError if there is none or it is damaged."""
+        ask_anew(self.path)
         try:
             content = self.index_path.read_bytes()
         except FileNotFoundError:

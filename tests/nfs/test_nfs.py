@@ -14,7 +14,6 @@ HERE = Path(__file__).parent
 REPOSITORY = HERE.parents[1]
 CASES = [
     ("case_locks", "4.2"),
-    # On a crowded machine a node that opens a file of 4.2 has been seen to read what was there before.
     pytest.param("case_names", "4.2", marks=pytest.mark.nightly),
     pytest.param("case_names", "3", marks=pytest.mark.nightly),
     ("case_repeated", "3"),
