@@ -27,6 +27,7 @@ mount -t rpc_pipefs rpc_pipefs /run/rpc_pipefs
 mount -t nfsd nfsd /proc/fs/nfsd
 echo 15 >/proc/fs/nfsd/nfsv4leasetime  # a lock of a dead node stays for so long, and some seconds
 echo 10 >/proc/fs/nfsd/nfsv4gracetime
+echo 10 >/proc/sys/fs/nfs/nlm_grace_period  # that of version 3, which those of 4 wait for, too
 {
     rpcbind
     rpc.statd --no-notify
