@@ -22,14 +22,15 @@ SEED ?= 1
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
-$(STAMP): pyproject.toml constraints.txt
+# A torch that is named is asked for also where another one is installed.
+$(STAMP): pyproject.toml constraints.txt $(if $(TORCH),named-torch)
 	@tried=; for python in $(PYTHON); do \
 		if ! command -v $$python >/dev/null; then said="is not in PATH"; \
 		elif said=$$($$python install.py --fits 2>&1); then exec $$python install.py --venv $(VENV) $(addprefix --torch=,$(TORCH)) --editable '.[dev]'; fi; \

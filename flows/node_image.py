@@ -17,7 +17,7 @@ from kdgat.base.configuration import values_of
 from kdgat.cluster import ResourceRequest, Resources, Site
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.gpu_type import TorchBuild, check_gpus
+from kdgat.cluster.gpu_type import TorchBuild, check_gpus, check_precision
 from kdgat.container import probe
 from kdgat.container.agreement import (
     PROBE_TIMEOUT_S,
@@ -113,12 +113,22 @@ def torch_of_python(python: str) -> dict[str, Any] | None:
 
 
 def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: OnLine = lambda line: None) -> None:
-    """Compare the GPUs of a run's jobs with the torch of the nodes; errors of `stage_resources` and `check_gpus`."""
+    """Compare the GPUs of a run's jobs with their precision and the torch of the nodes.
+
+    Raises:
+        SiteError, ImageError: as `stage_resources`, `check_precision` and `check_gpus`.
+    """
     if site.scheduler == "local":
         return
-    on_gpus = {one.stage for one in run.plan if may_compute_on_gpu(one.config, one.execution)}
-    asked = [stage_resources(stage, run.resources, site, command_line) for stage in sorted(on_gpus)]
-    NodeImage(site).check_gpus(asked, log)
+    on_gpus = [one for one in run.plan if may_compute_on_gpu(one.config, one.execution)]
+    names = sorted({one.stage for one in on_gpus})
+    asked = {name: stage_resources(name, run.resources, site, command_line) for name in names}
+    for one in on_gpus:
+        resources = asked[one.stage]
+        if resources.gpus and resources.gpu_type is not None:
+            for precision in values_of([one.config, one.execution], "precision"):
+                check_precision(site, resources.gpu_type, precision)
+    NodeImage(site).check_gpus(asked.values(), log)
 
 
 def may_compute_on_gpu(config: dict[str, Any], execution: dict[str, Any]) -> bool:

@@ -117,6 +117,15 @@ def test_a_torch_that_is_named_is_what_make_install_asks_for(index: Path, tmp_pa
 
 
 @pytest.mark.processes
+def test_another_torch_is_installed_into_an_environment_that_is_there_and_stays_when_none_is_named(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".installed").touch()
+    assert "--torch=2.10.0" in make_install(tmp_path, "TORCH=2.10.0", "--dry-run").stdout
+    assert "Nothing to be done" in make_install(tmp_path, "--dry-run").stdout
+
+
+@pytest.mark.processes
 def test_where_no_torch_is_found_the_larger_one_is_assumed(index: Path, tmp_path: Path) -> None:
     (tmp_path / "constraints.txt").touch()
     assert find_torch(Path(sys.executable), tmp_path / "constraints.txt") == ("", CUDA)

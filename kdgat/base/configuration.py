@@ -247,6 +247,8 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
     expected = type_name(annotation)
     reason = detail["msg"].lower()
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    if detail["type"] == "literal_error":  # whose reason and form would list the same values again
+        raise ConfigurationError(f"override {key}={shown}: expected {expected}")
     form = expected if expected.startswith(("[", "{")) else f"<{expected}>"
     raise ConfigurationError(f"override {key}={shown}: expected {expected}, {reason}; write {key}={form}")
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from kdgat.base import UserError
 from kdgat.cli.extras import declared_extras
 from kdgat.cli.options import SiteName
 from kdgat.cluster import LOCAL
@@ -51,6 +52,8 @@ def doctor(
 
     With the --site of a cluster, a small job tries one of its nodes: filesystem, packages, locks, clocks, connection.
     """
+    if gpus and site == LOCAL:
+        raise UserError(f"--gpus {gpus}: they are of a job that tries a node; name its cluster (--site NAME)")
     checks: list[Check] = []
     try:
         for check in examine(site, out, image, wait_minutes, gpus):

@@ -96,7 +96,7 @@ def run_image_test(image: Image, nv: Nv = False) -> None:
     status = run_test(image, nv=nv)
     if nv and status == 0:
         with tempfile.TemporaryDirectory(prefix="kdgat-image-test-", ignore_cleanup_errors=True) as folder:
-            command = ["python", "-m", "kdgat.gpu", "--parts", *PARTS_OF_TEST, "--out", folder]
+            command = ["python", "-m", "kdgat.gpu", *(f"--part={name}" for name in PARTS_OF_TEST), "--out", folder]
             command = exec_command(image, command, nv=True, binds=[folder])
             status = subprocess.run(command, env=command_environment()).returncode
     raise typer.Exit(status)

@@ -16,7 +16,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from kdgat.base import write_json_atomically
 from kdgat.cluster.site import Site, SiteError
 from kdgat.container.layout import cache_folder
-from kdgat.stage.gpus import FOR_CUDA_12, Card, has_kernels, range_of
+from kdgat.stage.gpus import AMPERE, FOR_CUDA_12, OF_AMPERE, Card, has_kernels, range_of
 
 # Names without the maker's words, with - for any separator; a memory size and the like may follow after one.
 CAPABILITIES: Final = {
@@ -109,6 +109,21 @@ def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, w
                 f"{whose} needs {build.driver} or newer: {fix}, or, if it is renewed, look again (kdgat doctor --site "
                 f"{site.name} --gpus 1; that of then is kept in {_place(site)})"
             )
+
+
+def check_precision(site: Site, gpu_type: str, precision: str) -> None:
+    """Refuse a precision that cards of this type have no units for, where they are known.
+
+    Raises:
+        SiteError: naming card, precision and fix.
+    """
+    seen = seen_card(site, gpu_type)
+    capability = capability_of(gpu_type) if seen is None else seen.capability
+    if precision in OF_AMPERE and capability is not None and capability < AMPERE:
+        raise SiteError(
+            f"site {site.name} gives {gpu_type} ({capability[0]}.{capability[1]}), and training.precision={precision} "
+            "needs a GPU of capability 8.0 (A100) or newer: use 32-true or 16-mixed, or another gpu_type"
+        )
 
 
 def _fix(capability: tuple[int, int], build: TorchBuild) -> str:

@@ -33,7 +33,7 @@ class Stepper:
         self.averages = Averages()
 
     def indices(self, step: int) -> NDArray[np.int64]:
-        """Return the graphs of a step; again from the first where there are no more."""
+        """Return the graphs of a step, drawn by its number alone; some may be drawn twice."""
         return np.random.default_rng(step).integers(0, self.num_graphs, self.size)
 
     def batch(self, step: int) -> Any:

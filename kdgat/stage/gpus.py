@@ -27,6 +27,8 @@ NO_KERNELS: Final = "has no kernels for"
 OLD_DRIVER: Final = "driver on your system is too old"  # torch's own words
 OF_THE_CARD: Final = (NO_KERNELS, OLD_DRIVER)
 FOR_CUDA_12: Final = "use the image for CUDA 12 (kdgat image build gpu)"  # what most of such cards need
+OF_AMPERE: Final = ("bf16-mixed", "tf32")  # precisions that older cards have no units for: emulated, or not at all
+AMPERE: Final = (8, 0)  # its capability
 _ARCHITECTURE: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 
 import torch
 from lightning import Fabric
@@ -12,10 +12,8 @@ from torch import nn
 
 from kdgat.base import ConfigurationError
 from kdgat.stage import EnvironmentFaultError
-from kdgat.stage.gpus import NO_KERNELS, has_kernels, num_given_gpus
+from kdgat.stage.gpus import AMPERE, NO_KERNELS, OF_AMPERE, has_kernels, num_given_gpus
 from kdgat.training.config import TrainingConfig
-
-AMPERE: Final = (8, 0)  # capability; before it bfloat16 is emulated, slower than single precision, and TF32 is none
 
 
 class PlacedFabric(Fabric):
@@ -50,7 +48,7 @@ def make_fabric(config: TrainingConfig) -> PlacedFabric:
 def _check_precision(precision: str) -> None:
     """Refuse what the GPU has no units for, and let large products in half precision be summed in single."""
     capability = torch.cuda.get_device_capability()
-    if precision in ("bf16-mixed", "tf32") and capability < AMPERE:
+    if precision in OF_AMPERE and capability < AMPERE:
         raise ConfigurationError(
             f"training.precision={precision} needs a GPU of capability 8.0 (A100) or newer, and "
             f"{torch.cuda.get_device_name()} has {capability[0]}.{capability[1]}: use 32-true or 16-mixed, or another "
@@ -88,6 +86,10 @@ def check_accelerator(accelerator: str) -> None:
         EnvironmentFaultError: if another node, or this one when it is mended, would do.
         ConfigurationError: if torch, or what was asked for, must change.
     """
+    if accelerator == "mps" and not torch.backends.mps.is_available():
+        raise ConfigurationError(
+            "training.accelerator=mps is Apple's GPU, and torch sees none: set training.accelerator=auto"
+        )
     if accelerator in ("cpu", "mps"):
         return
     if torch.cuda.is_available():

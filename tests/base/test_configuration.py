@@ -78,7 +78,7 @@ def test_overrides_leave_the_original_and_the_rest_alone():
         ("training.max_epochs=two", "max_epochs=two: expected int, .*integer"),
         ("training.max_epochs=0", "max_epochs=0: expected int, .*greater than or equal to 1"),
         ("training.max_epochs=2.5", "expected int"),
-        ("training.mode=middle", "expected one of 'min', 'max'"),
+        ("training.mode=middle", "^override training.mode=middle: expected one of 'min', 'max'$"),
         ("training.clip=much", "expected float or null"),
         (
             "training.widths=[a]",

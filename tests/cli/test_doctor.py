@@ -95,6 +95,12 @@ def test_it_prints_a_table_and_its_json_has_the_same_lines(kdgat: Callable[..., 
     assert list(tmp_path.iterdir()) == []
 
 
+def test_gpus_without_a_cluster_are_refused_instead_of_ignored(kdgat: Callable[..., Answer], tmp_path: Path) -> None:
+    answer = kdgat("doctor", "--out", tmp_path, "--gpus", 1)
+    assert answer.status == 1
+    assert "--gpus 1: they are of a job that tries a node; name its cluster (--site NAME)" in answer.stderr
+
+
 def test_another_version_than_the_pinned_one_is_wrong_and_an_absent_part_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

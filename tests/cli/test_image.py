@@ -130,4 +130,4 @@ def test_on_a_gpu_the_test_computes_as_well_unless_it_has_failed_before(
     assert len(lines) == calls
     if calls == 2:
         assert lines[1].startswith("exec --nv --bind ")
-        assert f"{image} python -m kdgat.gpu --parts card numbers rapids --out " in lines[1]
+        assert f"{image} python -m kdgat.gpu --part=card --part=numbers --part=rapids --out " in lines[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.cluster import Resources, Site, SiteError
-from kdgat.cluster.gpu_type import TorchBuild, capability_of, check_gpus, keep_card, seen_card
+from kdgat.cluster.gpu_type import TorchBuild, capability_of, check_gpus, check_precision, keep_card, seen_card
 from kdgat.stage.gpus import cards_of
 
 CUDA_12 = TorchBuild(
@@ -98,6 +98,26 @@ def test_notes_that_nobody_can_read_are_as_none(tmp_path: Path) -> None:
     (path,) = (tmp_path / "kdgat" / "sites").iterdir()
     path.write_text('{"v100": {"name": 1}}')
     assert seen_card(SITE, "v100") is None
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "tf32"])
+def test_a_precision_that_a_v100_has_no_units_for_is_refused(precision: str) -> None:
+    with pytest.raises(SiteError) as caught:
+        check_precision(SITE, "v100", precision)
+    assert str(caught.value) == (
+        f"site osc-pitzer gives v100 (7.0), and training.precision={precision} needs a GPU of capability 8.0 (A100) or "
+        "newer: use 32-true or 16-mixed, or another gpu_type"
+    )
+    check_precision(SITE, "a100", precision)
+    check_precision(SITE, "gpu-of-ours", precision)  # which the job tells
+    keep_card(SITE, "gpu-of-ours", cards_of(V100)[0])
+    with pytest.raises(SiteError, match=r"gives gpu-of-ours \(7\.0\)"):
+        check_precision(SITE, "gpu-of-ours", precision)
+
+
+def test_other_precisions_are_computed_by_any_card() -> None:
+    for precision in ("32-true", "16-mixed"):
+        check_precision(SITE, "v100", precision)
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,18 @@ def test_a_flow_whose_gpus_its_image_has_no_code_for_ends_before_it_has_written_
     Execution(can_run(config), output, site, ResourceRequest(gpus=0))
 
 
+def test_a_flow_whose_gpus_have_no_units_for_its_precision_ends_before_it_has_written_anything(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path / "out")
+    site = Site(name="here", scheduler="slurm", gpu_type="v100", python=str(tmp_path / "python"))
+    data = {"dataset": "synthetic", "data_root": "data"}
+    run = can_run(make_config("quick", ["training.precision=bf16-mixed"], data=data))
+    with pytest.raises(SiteError, match=r"^site here gives v100 \(7\.0\), and training\.precision=bf16-mixed needs "):
+        Execution(run, output, site, ResourceRequest(gpus=1))
+    assert not output.path.exists()
+    output.path.mkdir()
+    Execution(run, output, site, ResourceRequest(gpus=0))
+
+
 def test_a_run_on_the_processor_may_be_given_gpus_that_nothing_takes(tmp_path: Path) -> None:
     make_image(tmp_path / "kdgat.sif", b"an image", 1, torch=CUDA_13)
     site = at_site(str(tmp_path / "kdgat.sif")).model_copy(update={"gpu_type": "v100"})

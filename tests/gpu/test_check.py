@@ -10,6 +10,7 @@ import torch
 
 from kdgat.can.capabilities import CUDA, NOT_INSTALLED, Capability
 from kdgat.gpu import check, networks, numbers, rapids, repeats, speed, step, survival
+from kdgat.gpu.__main__ import main
 from kdgat.gpu.check import Part, Rows, check_gpu
 from kdgat.gpu.page import table
 
@@ -79,6 +80,14 @@ def test_without_a_gpu_the_check_ends_with_one_sentence_that_says_what_to_do(tmp
     assert "training.accelerator=cuda and torch" in done.stdout
     assert "Traceback" not in done.stdout
     assert list(json.loads((tmp_path / check.RESULT).read_text())["parts"]) == ["card"]
+
+
+def test_several_parts_that_are_named_are_all_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        check, "run_part", lambda name, device: {"title": name, "note": "", "rows": [], "error": "", "seconds": 0}
+    )
+    assert main(["--device", "cpu", "--out", str(tmp_path), "--part", "numbers", "--part=rapids"]) == 0
+    assert list(json.loads((tmp_path / check.RESULT).read_text())["parts"]) == ["numbers", "rapids"]
 
 
 @pytest.mark.usefixtures("small")

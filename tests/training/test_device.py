@@ -73,6 +73,11 @@ def test_tf32_without_a_gpu_is_refused_and_nothing_is_switched(without_gpu):
     assert torch.get_float32_matmul_precision() == "highest"
 
 
+def test_a_gpu_of_apple_that_is_not_there_is_refused_by_its_key():
+    with pytest.raises(ConfigurationError, match=r"^training\.accelerator=mps .*: set training\.accelerator=auto$"):
+        make_fabric(TrainingConfig(accelerator="mps"))
+
+
 def test_cpu_means_cpu_whatever_there_is(with_v100, monkeypatch):
     monkeypatch.setenv("KDGAT_GPUS", "1")
     assert choose_device("cpu").type == "cpu"
