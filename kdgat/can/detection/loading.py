@@ -73,7 +73,7 @@ def load_detector(
                 f"--detector {name or CLOCK} out, or --calibration"
             )
     if path is None or name == HABITS:
-        return _untrained(name or CLOCK, WindowConfig())
+        return _untrained(name or HABITS, WindowConfig())
     if path.is_file():
         return _load_file(path, name, calibration)
     from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need

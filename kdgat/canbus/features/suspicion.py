@@ -69,8 +69,9 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     _NEXT_SCAN,
     _IS_FUZZED,
     _FUZZED_SINCE,
-) = range(15)
-_NUM_BUS = 15
+    _NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
+) = range(16)
+_NUM_BUS = 16
 
 
 class Suspicions(NamedTuple):
@@ -205,6 +206,7 @@ def _judge(
         if bus[_HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[_HAS_BEGUN], bus[_IS_ON], bus[_IS_FUZZED], bus[_NUM_GAPS], bus[_USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
+            bus[_NUM_STRANGE] = 0.0
             bus[_NOW] = bus[_START] = bus[_SLICE] = bus[_GENERATION] = now
             bus[_NEXT_SCAN] = now + _SCAN_S
         _heed_stall(bus, now, breaks[message] == RESUMED)
@@ -410,8 +412,8 @@ def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: 
     many = _BITS_SHARE * 8.0 * num_bytes
     if bits >= max(known[habit.MOST_BITS] + _BITS, many):
         return 1.5
-    last = known[habit.BITS] + known[habit.BITS + 1] + known[habit.BITS + 2] + known[habit.BITS + 3]
-    return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and last > 3.0 * many else 0.0
+    is_still = bits >= max(known[habit.MOST_BITS] + 0.5 * _BITS, 0.8 * many)
+    return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and is_still else 0.0
 
 
 @njit(cache=True)
@@ -466,10 +468,13 @@ def _scan(
                 num_late, late = num_late + 1, one
     reason, suspect, weight = NOTHING, -1, 0.0
     if num_once >= _ONCE and now - bus[_START] > 3.0 and now - resumed > 2.0:
-        reason, suspect, weight = STRANGERS, stranger, 1.0
+        bus[_NUM_STRANGE] += 1.0
+        reason, suspect, weight = STRANGERS, stranger, _NEED if bus[_NUM_STRANGE] >= _NEED else 0.0
         bus[_LAST_SUSPICION] = now
         if bus[_IS_FUZZED] == 0.0:
             bus[_IS_FUZZED], bus[_FUZZED_SINCE] = 1.0, now - 1.0
+    else:
+        bus[_NUM_STRANGE] = 0.0
     if newest >= 0 and _came_alone(habits, newest, num_ids) and habits[newest, habit.KEPT] > 16.0:
         kept = np.int64(habits[newest, habit.KEPT]) - 1
         if ring[newest, kept & (RING - 1)] - ring[newest, (kept - 16) & (RING - 1)] < 16.0 * _NEW_S:
