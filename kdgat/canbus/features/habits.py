@@ -59,9 +59,10 @@ _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
     IS_STRANGER,  # came first in an attack
     GUILTY_UNTIL,  # of messages too many
     FORGED_UNTIL,  # of payloads
+    IS_UNTIMED,  # it is not known when the last message came
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(29)
-NUM_HABITS: Final = 32
+) = range(30)
+NUM_HABITS: Final = 33
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -73,6 +74,14 @@ def begin(habits: NDArray[np.float64], curves: NDArray[np.float64], ring: NDArra
     habits[SEEN], habits[FIRST], habits[LAST], habits[KEPT], habits[EVENNESS] = 1.0, now, now, 1.0, 1.0
     curves[:] = np.inf
     ring[0] = now
+
+
+@njit(cache=True)
+def note_untimed(habits: NDArray[np.float64], ring: NDArray[np.float64], now: float) -> None:
+    """Count a message whose time stamp is not believed: it came about now, and no interval is learned from that."""
+    ring[np.int64(habits[KEPT]) & (RING - 1)] = now
+    habits[KEPT] += 1.0
+    habits[LAST], habits[IS_UNTIMED] = now, 1.0
 
 
 @njit(cache=True)

@@ -46,9 +46,10 @@ _SCAN_S = 0.02  # between two looks at all identifiers
 _ONCE = 14  # identifiers that came once or twice and not again
 _NEW_S = 0.015  # usual interval of a new identifier that came alone
 _LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
+_LATE_AGE_S = 5.0  # of an identifier before it is waited for
 _LATE_END_S = 5.0  # then it is gone
 _EVENLY_LATE = 1.6  # longest interval over the usual one
-_TIMER_KNOWN = 150.0  # intervals before one extra message counts
+_TIMER_KNOWN = 60.0  # intervals before one extra message counts
 _BITS, _BITS_SHARE = 7.0, 0.36  # that change in each of four messages: more than ever, and of all bits
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
@@ -201,6 +202,9 @@ def _judge(
         if breaks[message] == UNTIMED:
             if is_new[message]:
                 habit.begin(known, curve, times, now)
+            else:
+                habit.note_untimed(known, times, now)
+            payloads[number] = payload[message]
             is_alarm[message] = bus[_IS_ON] != 0.0
             continue
         if bus[_HAS_BEGUN] == 0.0:
@@ -280,6 +284,8 @@ def _judge_message(
     has_paused = known[habit.LAST] < bus[_RESUMED_AT]
     if has_paused:
         known[habit.KEPT] = 0.0
+    has_interval = not has_paused and known[habit.IS_UNTIMED] == 0.0
+    known[habit.IS_UNTIMED] = 0.0
     kept = np.int64(known[habit.KEPT])
     times[kept & (RING - 1)] = now
     known[habit.KEPT] += 1.0
@@ -290,7 +296,7 @@ def _judge_message(
         known[habit.RUN], known[habit.RUN_INTERVAL], known[habit.RUN_SINCE] = 0.0, interval, known[habit.LAST]
     is_on, is_excused = bus[_IS_ON] != 0.0, now < bus[_EXCUSED]
     reason, weight, is_suspicious, is_extra = NOTHING, 0.0, False, False
-    if believed and not has_paused:
+    if believed and has_interval:
         usual, shortest = known[habit.USUAL], curve[COMMITTED, 0]
         is_extra = shortest < np.inf and interval < 0.7 * shortest - 0.0005
         if _are_too_many(known, curve, times, kept, now, is_on):
@@ -304,7 +310,7 @@ def _judge_message(
                 known[habit.GUILTY_UNTIL] = now + _GUILTY_S
         if not is_excused and _is_one_extra(known, curve, interval):
             is_suspicious = True
-            reason, weight = EXTRA, weight + 1.5
+            reason, weight = EXTRA, weight + 2.0
             known[habit.GUILTY_UNTIL] = now + _GUILTY_S
     if is_on and is_extra and known[habit.GUILTY_UNTIL] > now and not is_excused:
         reason, weight = (TOO_MANY if reason == NOTHING else reason), weight + 1.0
@@ -321,7 +327,7 @@ def _judge_message(
         known[habit.MOST_BITS] = max(known[habit.MOST_BITS], bits)
     if is_suspicious:
         bus[_LAST_SUSPICION] = now
-    if not is_on and not has_paused and not is_suspicious:
+    if not is_on and has_interval and not is_suspicious:
         if not is_extra:
             habit.learn_usual(known, interval)
         habit.learn_times(known, curve, times, now, interval)
@@ -411,7 +417,7 @@ def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: 
         return 0.0
     many = _BITS_SHARE * 8.0 * num_bytes
     if bits >= max(known[habit.MOST_BITS] + _BITS, many):
-        return 1.5
+        return _NEED if bits >= known[habit.MOST_BITS] + 2.0 * _BITS else 1.5
     is_still = bits >= max(known[habit.MOST_BITS] + 0.5 * _BITS, 0.8 * many)
     return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and is_still else 0.0
 
@@ -454,10 +460,12 @@ def _scan(
         is_young = age < _LATE_END_S + 1.0 and first - bus[_START] > 5.0 and first - resumed > 2.0
         if is_young and seen >= 16.0 and silent < 0.1:
             newest = one
-        if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0 or last < resumed:
+        if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0:
+            continue
+        if last < resumed and known[habit.LATE_SINCE] == 0.0:
             continue
         longest = known[habit.LONGEST]
-        if longest <= 0.0 or last - first < _LATE_END_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
+        if longest <= 0.0 or last - first < _LATE_AGE_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
             continue
         num_later += silent > 1.5 * longest + 0.02
         if longest < _EVENLY_LATE * known[habit.USUAL] and silent > max(_LATE * longest, _LATE_S):
