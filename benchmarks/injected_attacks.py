@@ -25,7 +25,10 @@ from kdgat.canbus.features.suspicion import SuspicionState
 
 Times = NDArray[np.float64]
 LENGTHS_S = (1.0, 5.0, 20.0, 60.0)
-EVEN, EVEN_S = 0.95, 0.11  # share of intervals near the usual one, and that one at most, of identifiers judged by themselves
+EVEN, EVEN_S = (
+    0.95,
+    0.11,
+)  # share of intervals near the usual one, and that one at most, of identifiers judged by themselves
 
 
 @dataclass
@@ -46,7 +49,9 @@ class Traffic:
         values = (time, *(np.broadcast_to(np.asarray(value), time.shape) for value in (identifier, payload, length)))
         joined = [np.concatenate(pair) for pair in zip(vars(self).values(), values, strict=True)]
         order = np.argsort(joined[0], kind="stable")
-        return Traffic(*(column[order].astype(own.dtype) for column, own in zip(joined, vars(self).values(), strict=True)))
+        return Traffic(
+            *(column[order].astype(own.dtype) for column, own in zip(joined, vars(self).values(), strict=True))
+        )
 
 
 @dataclass
@@ -75,7 +80,9 @@ class Attack:
 
     def irregular(self, mean_s: float) -> Times:
         """Draw times of an attacker without a timer."""
-        times = self.begin + np.cumsum(self.random.gamma(4.0, mean_s / 4.0, int((self.end - self.begin) / mean_s * 1.5)))
+        times = self.begin + np.cumsum(
+            self.random.gamma(4.0, mean_s / 4.0, int((self.end - self.begin) / mean_s * 1.5))
+        )
         return times[times < self.end]
 
     def spoofed(self, times: Times) -> Traffic:
@@ -136,9 +143,7 @@ def _replay(attack: Attack) -> Traffic:
 
 def _replay_bus(attack: Attack) -> Traffic:
     length = min(attack.end - attack.begin, attack.begin)
-    old = attack.traffic.select(
-        (attack.traffic.time >= attack.begin - length) & (attack.traffic.time < attack.begin)
-    )
+    old = attack.traffic.select((attack.traffic.time >= attack.begin - length) & (attack.traffic.time < attack.begin))
     return attack.traffic.sent(old.time + length + 0.0004, old.identifier, old.payload, old.length)
 
 
@@ -193,9 +198,11 @@ def judge(traffic: Traffic) -> NDArray[np.bool_]:
     read = BusClock().read(traffic.time)
     time = np.maximum.accumulate(read.time)
     numbered = IdentifierNumbers().number(traffic.identifier)
-    return SuspicionState().judge(
-        time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks
-    ).is_alarm
+    return (
+        SuspicionState()
+        .judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
+        .is_alarm
+    )
 
 
 def read(path: Path) -> Traffic:
@@ -221,7 +228,9 @@ def find_targets(traffic: Traffic) -> list[tuple[int, bool]]:
     return [(found[place][2], found[place][1]) for place in places]
 
 
-def measure(traffic: Traffic, clean: NDArray[np.bool_], attacked: Traffic, attack: Attack, judged_s: float) -> list[float]:
+def measure(
+    traffic: Traffic, clean: NDArray[np.bool_], attacked: Traffic, attack: Attack, judged_s: float
+) -> list[float]:
     """Return the delay, the share in alarm, and how long after the end the last alarm is."""
     is_alarm, time = judge(attacked), attacked.time
     before = clean[np.clip(np.searchsorted(traffic.time, time, side="right") - 1, 0, len(clean) - 1)]
@@ -231,7 +240,11 @@ def measure(traffic: Traffic, clean: NDArray[np.bool_], attacked: Traffic, attac
     counted = inside & (time >= attack.begin + 0.3) & (time < attack.begin + judged_s)
     share = float(steps[counted & is_alarm].sum() / max(steps[counted].sum(), 1e-9))
     after = time[(time >= attack.end) & is_alarm & ~before]
-    return [float(hits[0] - attack.begin) if len(hits) else np.inf, share, float(after[-1] - attack.end) if len(after) else 0.0]
+    return [
+        float(hits[0] - attack.begin) if len(hits) else np.inf,
+        share,
+        float(after[-1] - attack.end) if len(after) else 0.0,
+    ]
 
 
 def main() -> None:
@@ -250,7 +263,11 @@ def main() -> None:
             if vehicle not in longest or traffic.time[-1] > longest[vehicle].time[-1]:
                 longest[vehicle] = traffic
     found: dict[tuple[str, bool], list[list[float]]] = defaultdict(list)
-    longest = {vehicle: traffic for vehicle, traffic in longest.items() if traffic.time[-1] >= 17.0 and traffic.time.min() >= 0.0}
+    longest = {
+        vehicle: traffic
+        for vehicle, traffic in longest.items()
+        if traffic.time[-1] >= 17.0 and traffic.time.min() >= 0.0
+    }
     for vehicle, traffic in longest.items():
         clean, last = judge(traffic), traffic.time[-1]
         begin = max(8.0, min(0.4 * last, 30.0))
@@ -259,7 +276,9 @@ def main() -> None:
                 if not kind.startswith(tuple(options.kinds)):
                     continue
                 for length in LENGTHS_S:
-                    if (length > 1.0 and begin + length > last - 2.5) or (kind.startswith("replay") and length > begin - 0.5):
+                    if (length > 1.0 and begin + length > last - 2.5) or (
+                        kind.startswith("replay") and length > begin - 0.5
+                    ):
                         continue
                     if kind.endswith("for good") and length > 1.0:
                         continue
@@ -269,9 +288,13 @@ def main() -> None:
                     group = is_even or kind in OF_THE_BUS
                     found[kind, group].append(row)
                     if options.cases:
-                        print(f"{vehicle} {identifier:X} {attack.period:.3f} s {'even' if is_even else 'uneven'} {kind} {length:.0f} s: {row}")
+                        print(
+                            f"{vehicle} {identifier:X} {attack.period:.3f} s {'even' if is_even else 'uneven'} {kind} {length:.0f} s: {row}"
+                        )
     print(f"{len(longest)} vehicles")
-    print("| kind | identifiers | attacks | found | within .5 s | in alarm | in alarm >= .95 | clear within 1 s | latest |")
+    print(
+        "| kind | identifiers | attacks | found | within .5 s | in alarm | in alarm >= .95 | clear within 1 s | latest |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     for group in (True, False):
         for kind in (*OF_THE_BUS, *OF_AN_IDENTIFIER):
