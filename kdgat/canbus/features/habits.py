@@ -28,6 +28,7 @@ BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
 _NEAR, _NEAR_S = 0.3, 0.0012  # an interval is near the usual one
 _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
+_FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may be 0, the median would not come away
 
 # Columns of what is known of an identifier.
 (
@@ -91,8 +92,8 @@ def learn_usual(habits: NDArray[np.float64], interval: float) -> None:
     learned, usual = habits[LEARNED], habits[USUAL]
     near = 1.0 if abs(interval - usual) < _NEAR * usual + _NEAR_S else 0.0
     habits[EVENNESS] += (near - habits[EVENNESS]) / min(learned, _QUALITY_MEMORY)
-    if learned == 1.0:
-        habits[USUAL] = interval
+    if learned <= _FIRST_INTERVALS:
+        habits[USUAL] += (interval - usual) / learned
     else:
         habits[USUAL] += (max(min(interval, 2.0 * usual), 0.5 * usual) - usual) / min(learned, _MEDIAN_MEMORY)
 

@@ -123,6 +123,15 @@ def test_time_stamps_of_few_messages_that_are_off_hide_no_silence(off_s: float) 
     assert not is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
 
 
+def test_first_messages_at_the_same_time_hide_no_attack() -> None:
+    rows = _car() + _flood(8)
+    messages = _messages(rows)
+    messages.timestamp[: 2 * len(PERIODS_S)] = messages.timestamp[0]
+    stream, ends = OnlineWindows(WindowConfig(size=20, stride=20), by_habits=True), _times(rows)
+    stream.feed(messages)
+    assert stream.suspicions.is_alarm[(ends > BEGIN_S + 0.5) & (ends < END_S)].mean() > 0.95
+
+
 def test_units_that_fall_asleep_together_are_no_news() -> None:
     assert not _judged([row for row in _car() if row[1] < 0x153 or row[0] < BEGIN_S]).is_alarm.any()
 
