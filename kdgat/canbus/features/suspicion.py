@@ -40,10 +40,11 @@ _NEED, _NEED_OF_TIMES = 3.0, 5.0  # evidence for an alarm; one event may bring s
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
 _EASE = 0.4  # of a factor for who is in alarm
 _HOLD_S = 0.5  # an alarm outlives its last evidence
-_GUILTY_S = 2.0
+_FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
 _SCAN_S = 0.02  # between two looks at all identifiers
-_ONCE = 14  # identifiers that came once or twice and not again
+_ONCE = 14  # identifiers that came once or twice and not again,
+_ABSENT_S = 0.5  # or of an earlier attack, after so long
 _NEW_S = 0.015  # usual interval of a new identifier that came alone
 _LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
 _LATE_AGE_S = 5.0  # of an identifier before it is waited for
@@ -238,8 +239,8 @@ def _judge(
             reasons[message], suspects[message] = reason, identifier_of[suspect]
             _weigh(habits[suspect], bus, now, reason, weight)
         if bus[_IS_ON] != 0.0 and now - bus[_LAST_EVIDENCE] > _HOLD_S:
+            habit.roll_back(habits, curves, num_ids, bus[_FUZZED_SINCE] if bus[_IS_FUZZED] != 0.0 else np.inf)
             bus[_IS_ON] = bus[_IS_FUZZED] = 0.0
-            habit.roll_back(habits, curves, num_ids)
             bus[_SLICE] = now
         is_alarm[message] = bus[_IS_ON] != 0.0
         if bus[_IS_ON] == 0.0 and now - bus[_SLICE] > habit.COMMIT_S:
@@ -307,14 +308,13 @@ def _judge_message(
                 habit.adopt(known, curve, times, now)
             elif not is_excused and not is_clean:
                 reason, weight = TOO_MANY, weight + 1.0
-                known[habit.GUILTY_UNTIL] = now + _GUILTY_S
         if not is_excused and _is_one_extra(known, curve, interval):
             is_suspicious = True
             reason, weight = EXTRA, weight + 2.0
-            known[habit.GUILTY_UNTIL] = now + _GUILTY_S
     if is_on and is_extra and known[habit.GUILTY_UNTIL] > now and not is_excused:
         reason, weight = (TOO_MANY if reason == NOTHING else reason), weight + 1.0
-        known[habit.GUILTY_UNTIL] = now + _GUILTY_S
+    if reason != NOTHING and not habit.accuse(known, now):
+        reason, weight = NOTHING, 0.0
     _keep_usual_times(known, curve, times, kept, now, interval, believed)
     bits = _note_bits(known, np.float64(popcount(changed)))
     if known[habit.LEARNED] >= habit.PAYLOADS_KNOWN and now - known[habit.FIRST] > habit.BELIEVED_S:
@@ -322,7 +322,7 @@ def _judge_message(
         if weight_of_bits > 0.0:
             is_suspicious = True
             reason, weight = PAYLOAD, weight + weight_of_bits
-            known[habit.FORGED_UNTIL] = now + _GUILTY_S
+            known[habit.FORGED_UNTIL] = now + _FORGED_S
     elif not is_on:
         known[habit.MOST_BITS] = max(known[habit.MOST_BITS], bits)
     if is_suspicious:
@@ -455,7 +455,9 @@ def _scan(
             continue
         age, silent = now - first, now - last
         came_once = 0.1 < age < 0.4 and seen <= 2.0
-        if came_once or (is_on and bus[_IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
+        came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and known[habit.RUN] == 0.0
+        came_again = came_again and known[habit.INTERVAL] > _ABSENT_S
+        if came_once or came_again or (is_on and bus[_IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
             num_once, stranger = num_once + 1, one
         is_young = age < _LATE_END_S + 1.0 and first - bus[_START] > 5.0 and first - resumed > 2.0
         if is_young and seen >= 16.0 and silent < 0.1:
