@@ -11,7 +11,7 @@ Evidence against an identifier adds up, halves with time, and becomes an alarm a
 * an identifier with an even timer that alone falls silent; it is no news after some seconds;
 * a new identifier that comes alone and is fast at once; no news after some seconds.
 
-A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends half a second
+A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s
 after its last evidence.
 """
 
@@ -39,7 +39,7 @@ _FEW_SLACK = 1.5  # times as much for 4 intervals
 _NEED, _NEED_OF_TIMES = 3.0, 5.0  # evidence for an alarm; one event may bring some messages too many
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
 _EASE = 0.4  # of a factor for who is in alarm
-_HOLD_S = 0.5  # an alarm outlives its last evidence
+_HOLD_S = 0.3  # an alarm outlives its last evidence
 _FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
 _SCAN_S = 0.02  # between two looks at all identifiers
@@ -79,7 +79,7 @@ _NUM_BUS = 16
 class Suspicions(NamedTuple):
     """What speaks against M messages."""
 
-    is_alarm: NDArray[np.bool_]  # [M] there is, or was half a second ago, evidence enough
+    is_alarm: NDArray[np.bool_]  # [M] there is, or was .3 s ago, evidence enough
     reason: NDArray[np.int8]  # [M] of the newest evidence that this message brought: NOTHING, TOO_MANY, ..
     suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
 
