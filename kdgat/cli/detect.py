@@ -48,7 +48,7 @@ def detect(
         str | None,
         typer.Option(
             "--detector",
-            help="An attention network of the run (default: its student), ensemble, clock, or habits (without --model).",
+            help="An attention network of the run (default: student), ensemble, clock, or habits (without --model).",
         ),
     ] = None,
     seed: Annotated[
