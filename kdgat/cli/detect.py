@@ -47,7 +47,8 @@ def detect(
     detector: Annotated[
         str | None,
         typer.Option(
-            "--detector", help="An attention network of the run, ensemble, clock, or habits (default: the student)."
+            "--detector",
+            help="An attention network of the run (default: student), ensemble, clock, or habits (without --model).",
         ),
     ] = None,
     seed: Annotated[
@@ -85,7 +86,7 @@ def detect(
 
     A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
-    over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
+    over windows. Windows no more than a second apart are one alarm. Without --model the habits of identifiers decide.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which

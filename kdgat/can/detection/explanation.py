@@ -28,7 +28,7 @@ TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
 CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
-CERTAIN: Final = 10.0  # evidence against whom the habits of identifiers speak
+OF_HABITS_EVIDENCE: Final = 10.0  # against whom the habits of identifiers speak
 OF_HABITS: Final = {
     suspicion.TOO_MANY: TOO_MANY,
     suspicion.EXTRA: TOO_EARLY,
@@ -67,27 +67,24 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, verdicts.clock)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
-    first = _by_habits(verdicts, window)
     named = named if len(named) or verdicts.suspicions is not None else order[:1]
     floods = flooding(x, num_messages)
-    suspects = tuple(
-        Suspect(
-            int(np.uint32(node_id[node])),
-            float(evidence[node]),
-            reasons_of(x[node], verdicts.clock, bool(floods[node])),
-        )
+
+    def reasons(node: int) -> tuple[str, ...]:
+        return reasons_of(x[node], verdicts.clock, bool(floods[node]))
+
+    suspects = {
+        int(np.uint32(node_id[node])): Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons(node))
         for node in named.tolist()
-        if not any(one.identifier == node_id[node] for one in first)
-    )
-    return Explanation((*first, *suspects)[:MAX_IDENTIFIERS], frozenset(["flood"] if floods.any() else []))
-
-
-def _by_habits(verdicts: Verdicts, window: int) -> tuple[Suspect, ...]:
-    """Return whom the newest evidence of a window speaks against, where the habits of identifiers were asked."""
+    }
     found = verdicts.suspicions
-    if found is None or found.reason[window] == suspicion.NOTHING:
-        return ()
-    return (Suspect(int(found.suspect[window]), CERTAIN, (OF_HABITS[int(found.reason[window])],)),)
+    if found is not None and found.reason[window] != suspicion.NOTHING:
+        identifier, reason = int(found.suspect[window]), OF_HABITS[int(found.reason[window])]
+        others = (other for node in np.flatnonzero(node_id == found.suspect[window]) for other in reasons(int(node)))
+        known = tuple(dict.fromkeys((reason, *(other for other in others if other != NETWORK))))
+        suspects.pop(identifier, None)
+        suspects = {identifier: Suspect(identifier, OF_HABITS_EVIDENCE, known), **suspects}
+    return Explanation((*suspects.values(),)[:MAX_IDENTIFIERS], frozenset(["flood"] if floods.any() else []))
 
 
 def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:

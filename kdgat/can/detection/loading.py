@@ -49,10 +49,10 @@ def load_detector(
     seed: int | None = None,
     calibration: VehicleCalibration | None = None,
 ) -> Detector:
-    """Make a detector from a run directory or an exported file; of neither, the clock alone.
+    """Make a detector from a run directory or an exported file; of neither, the habits of identifiers.
 
     Args:
-        path: of `find_model`; None for the clock.
+        path: of `find_model`; None for the habits of identifiers.
         name: an attention network of the run, `ensemble`, `clock`, or `habits`. By default the one of `calibration`,
             else the student of one seed, if the run has one, else what the run itself decides by.
         seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.
@@ -65,15 +65,15 @@ def load_detector(
     if path is None or name in UNTRAINED:
         if name not in (None, *UNTRAINED):
             raise UserError(
-                f"detector {name!r} needs a model: give --model, or --detector {CLOCK} or {HABITS}, which need none"
+                f"detector {name!r} needs a model: give --model, or --detector {HABITS} or {CLOCK}, which need none"
             )
         if calibration is not None:
             raise UserError(
-                f"a calibration is of a network's threshold, and {name or CLOCK} has none: give --model and leave "
-                f"--detector {name or CLOCK} out, or --calibration"
+                f"a calibration is of a network's threshold, and {name or HABITS} has none: give --model and leave "
+                f"--detector {name or HABITS} out, or --calibration"
             )
     if path is None or name == HABITS:
-        return _untrained(name or CLOCK, WindowConfig())
+        return _untrained(name or HABITS, WindowConfig())
     if path.is_file():
         return _load_file(path, name, calibration)
     from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need

@@ -59,8 +59,8 @@ class Summary:
             return ""
         if not self.num_frequent:
             return (
-                f"no identifier comes more than 30 times in {counted(self.num_messages, 'message')}: too few for the "
-                "arrival clock; give a longer log, or a --model"
+                f"no identifier comes more than 30 times in {counted(self.num_messages, 'message')}: too few to be "
+                "judged by their times; give a longer log, or a --model"
             )
         return (
             f"by their times {judged_text(0, self.num_frequent)}: they come at no usual intervals, or the times are "

@@ -26,8 +26,11 @@ FORGOTTEN_S: Final = 120.0  # what did not come again for this long, or twice, i
 BELIEVED_AFTER: Final = 24.0  # intervals,
 BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
+_GUILTY_S = 2.0
+_SLOW_S, _NEWS_S = 0.11, 10.0  # identifiers with longer usual intervals are held guilty for so long at a time
 _NEAR, _NEAR_S = 0.3, 0.0012  # an interval is near the usual one
 _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
+_FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may be 0, the median would not come away
 
 # Columns of what is known of an identifier.
 (
@@ -56,12 +59,15 @@ _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
     BITS_WAITING,
     EVIDENCE,  # against it,
     EVIDENCE_AT,  # as of then
-    IS_STRANGER,  # came first in an attack
-    GUILTY_UNTIL,  # of messages too many
+    IS_STRANGER,  # is itself a flood
+    IS_OF_ATTACK,  # came first in an attack by random identifiers
+    GUILTY_UNTIL,  # of messages too many,
+    GUILTY_SINCE,  # without a pause
     FORGED_UNTIL,  # of payloads
+    IS_UNTIMED,  # it is not known when the last message came
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(29)
-NUM_HABITS: Final = 32
+) = range(32)
+NUM_HABITS: Final = 35
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -76,14 +82,22 @@ def begin(habits: NDArray[np.float64], curves: NDArray[np.float64], ring: NDArra
 
 
 @njit(cache=True)
+def note_untimed(habits: NDArray[np.float64], ring: NDArray[np.float64], now: float) -> None:
+    """Count a message whose time stamp is not believed: it came about now, and no interval is learned from that."""
+    ring[np.int64(habits[KEPT]) & (RING - 1)] = now
+    habits[KEPT] += 1.0
+    habits[LAST], habits[IS_UNTIMED] = now, 1.0
+
+
+@njit(cache=True)
 def learn_usual(habits: NDArray[np.float64], interval: float) -> None:
     """Learn an interval that was not suspicious."""
     habits[LEARNED] += 1.0
     learned, usual = habits[LEARNED], habits[USUAL]
     near = 1.0 if abs(interval - usual) < _NEAR * usual + _NEAR_S else 0.0
     habits[EVENNESS] += (near - habits[EVENNESS]) / min(learned, _QUALITY_MEMORY)
-    if learned == 1.0:
-        habits[USUAL] = interval
+    if learned <= _FIRST_INTERVALS:
+        habits[USUAL] += (interval - usual) / learned
     else:
         habits[USUAL] += (max(min(interval, 2.0 * usual), 0.5 * usual) - usual) / min(learned, _MEDIAN_MEMORY)
 
@@ -153,13 +167,27 @@ def forget(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
 
 
 @njit(cache=True)
-def roll_back(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int) -> None:
-    """Discard what waits: nothing of an attack is kept."""
+def roll_back(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int, since: float) -> None:
+    """Discard what waits: nothing of an attack is kept. Whoever first came after `since` is one of its identifiers."""
     for one in range(num_ids):
+        if habits[one, FIRST] > since:
+            habits[one, IS_OF_ATTACK] = 1.0
         for place in range(NUM_SPANS):
             curves[one, FRESH, place] = curves[one, WAITING, place] = np.inf
         for column in (LONGEST_FRESH, LONGEST_WAITING, BITS_FRESH, BITS_WAITING, KEPT, EVIDENCE):
             habits[one, column] = 0.0
+
+
+@njit(cache=True)
+def accuse(habits: NDArray[np.float64], now: float) -> bool:
+    """Hold an identifier guilty of messages too many for some seconds; return whether that is still news.
+
+    A slow one that goes on for long has begun to send by events, as units do that an attack has set off.
+    """
+    if habits[GUILTY_UNTIL] < now:
+        habits[GUILTY_SINCE] = now
+    habits[GUILTY_UNTIL] = now + _GUILTY_S
+    return habits[USUAL] <= _SLOW_S or now - habits[GUILTY_SINCE] < _NEWS_S
 
 
 @njit(cache=True, inline="always")

@@ -11,7 +11,7 @@ Evidence against an identifier adds up, halves with time, and becomes an alarm a
 * an identifier with an even timer that alone falls silent; it is no news after some seconds;
 * a new identifier that comes alone and is fast at once; no news after some seconds.
 
-A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends half a second
+A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s
 after its last evidence.
 """
 
@@ -39,16 +39,18 @@ _FEW_SLACK = 1.5  # times as much for 4 intervals
 _NEED, _NEED_OF_TIMES = 3.0, 5.0  # evidence for an alarm; one event may bring some messages too many
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
 _EASE = 0.4  # of a factor for who is in alarm
-_HOLD_S = 0.5  # an alarm outlives its last evidence
-_GUILTY_S = 2.0
+_HOLD_S = 0.3  # an alarm outlives its last evidence
+_FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
 _SCAN_S = 0.02  # between two looks at all identifiers
-_ONCE = 14  # identifiers that came once or twice and not again
+_ONCE = 14  # identifiers that came once or twice and not again,
+_ABSENT_S = 0.5  # or of an earlier attack, after so long
 _NEW_S = 0.015  # usual interval of a new identifier that came alone
 _LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
+_LATE_AGE_S = 5.0  # of an identifier before it is waited for
 _LATE_END_S = 5.0  # then it is gone
 _EVENLY_LATE = 1.6  # longest interval over the usual one
-_TIMER_KNOWN = 150.0  # intervals before one extra message counts
+_TIMER_KNOWN = 60.0  # intervals before one extra message counts
 _BITS, _BITS_SHARE = 7.0, 0.36  # that change in each of four messages: more than ever, and of all bits
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
@@ -69,14 +71,15 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     _NEXT_SCAN,
     _IS_FUZZED,
     _FUZZED_SINCE,
-) = range(15)
-_NUM_BUS = 15
+    _NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
+) = range(16)
+_NUM_BUS = 16
 
 
 class Suspicions(NamedTuple):
     """What speaks against M messages."""
 
-    is_alarm: NDArray[np.bool_]  # [M] there is, or was half a second ago, evidence enough
+    is_alarm: NDArray[np.bool_]  # [M] there is, or was .3 s ago, evidence enough
     reason: NDArray[np.int8]  # [M] of the newest evidence that this message brought: NOTHING, TOO_MANY, ..
     suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
 
@@ -200,11 +203,15 @@ def _judge(
         if breaks[message] == UNTIMED:
             if is_new[message]:
                 habit.begin(known, curve, times, now)
+            else:
+                habit.note_untimed(known, times, now)
+            payloads[number] = payload[message]
             is_alarm[message] = bus[_IS_ON] != 0.0
             continue
         if bus[_HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[_HAS_BEGUN], bus[_IS_ON], bus[_IS_FUZZED], bus[_NUM_GAPS], bus[_USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
+            bus[_NUM_STRANGE] = 0.0
             bus[_NOW] = bus[_START] = bus[_SLICE] = bus[_GENERATION] = now
             bus[_NEXT_SCAN] = now + _SCAN_S
         _heed_stall(bus, now, breaks[message] == RESUMED)
@@ -232,8 +239,8 @@ def _judge(
             reasons[message], suspects[message] = reason, identifier_of[suspect]
             _weigh(habits[suspect], bus, now, reason, weight)
         if bus[_IS_ON] != 0.0 and now - bus[_LAST_EVIDENCE] > _HOLD_S:
+            habit.roll_back(habits, curves, num_ids, bus[_FUZZED_SINCE] if bus[_IS_FUZZED] != 0.0 else np.inf)
             bus[_IS_ON] = bus[_IS_FUZZED] = 0.0
-            habit.roll_back(habits, curves, num_ids)
             bus[_SLICE] = now
         is_alarm[message] = bus[_IS_ON] != 0.0
         if bus[_IS_ON] == 0.0 and now - bus[_SLICE] > habit.COMMIT_S:
@@ -278,6 +285,8 @@ def _judge_message(
     has_paused = known[habit.LAST] < bus[_RESUMED_AT]
     if has_paused:
         known[habit.KEPT] = 0.0
+    has_interval = not has_paused and known[habit.IS_UNTIMED] == 0.0
+    known[habit.IS_UNTIMED] = 0.0
     kept = np.int64(known[habit.KEPT])
     times[kept & (RING - 1)] = now
     known[habit.KEPT] += 1.0
@@ -288,7 +297,7 @@ def _judge_message(
         known[habit.RUN], known[habit.RUN_INTERVAL], known[habit.RUN_SINCE] = 0.0, interval, known[habit.LAST]
     is_on, is_excused = bus[_IS_ON] != 0.0, now < bus[_EXCUSED]
     reason, weight, is_suspicious, is_extra = NOTHING, 0.0, False, False
-    if believed and not has_paused:
+    if believed and has_interval:
         usual, shortest = known[habit.USUAL], curve[COMMITTED, 0]
         is_extra = shortest < np.inf and interval < 0.7 * shortest - 0.0005
         if _are_too_many(known, curve, times, kept, now, is_on):
@@ -299,14 +308,13 @@ def _judge_message(
                 habit.adopt(known, curve, times, now)
             elif not is_excused and not is_clean:
                 reason, weight = TOO_MANY, weight + 1.0
-                known[habit.GUILTY_UNTIL] = now + _GUILTY_S
         if not is_excused and _is_one_extra(known, curve, interval):
             is_suspicious = True
-            reason, weight = EXTRA, weight + 1.5
-            known[habit.GUILTY_UNTIL] = now + _GUILTY_S
+            reason, weight = EXTRA, weight + 2.0
     if is_on and is_extra and known[habit.GUILTY_UNTIL] > now and not is_excused:
         reason, weight = (TOO_MANY if reason == NOTHING else reason), weight + 1.0
-        known[habit.GUILTY_UNTIL] = now + _GUILTY_S
+    if reason != NOTHING and not habit.accuse(known, now):
+        reason, weight = NOTHING, 0.0
     _keep_usual_times(known, curve, times, kept, now, interval, believed)
     bits = _note_bits(known, np.float64(popcount(changed)))
     if known[habit.LEARNED] >= habit.PAYLOADS_KNOWN and now - known[habit.FIRST] > habit.BELIEVED_S:
@@ -314,12 +322,12 @@ def _judge_message(
         if weight_of_bits > 0.0:
             is_suspicious = True
             reason, weight = PAYLOAD, weight + weight_of_bits
-            known[habit.FORGED_UNTIL] = now + _GUILTY_S
+            known[habit.FORGED_UNTIL] = now + _FORGED_S
     elif not is_on:
         known[habit.MOST_BITS] = max(known[habit.MOST_BITS], bits)
     if is_suspicious:
         bus[_LAST_SUSPICION] = now
-    if not is_on and not has_paused and not is_suspicious:
+    if not is_on and has_interval and not is_suspicious:
         if not is_extra:
             habit.learn_usual(known, interval)
         habit.learn_times(known, curve, times, now, interval)
@@ -409,9 +417,9 @@ def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: 
         return 0.0
     many = _BITS_SHARE * 8.0 * num_bytes
     if bits >= max(known[habit.MOST_BITS] + _BITS, many):
-        return 1.5
-    last = known[habit.BITS] + known[habit.BITS + 1] + known[habit.BITS + 2] + known[habit.BITS + 3]
-    return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and last > 3.0 * many else 0.0
+        return _NEED if bits >= known[habit.MOST_BITS] + 2.0 * _BITS else 1.5
+    is_still = bits >= max(known[habit.MOST_BITS] + 0.5 * _BITS, 0.8 * many)
+    return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and is_still else 0.0
 
 
 @njit(cache=True)
@@ -447,15 +455,19 @@ def _scan(
             continue
         age, silent = now - first, now - last
         came_once = 0.1 < age < 0.4 and seen <= 2.0
-        if came_once or (is_on and bus[_IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
+        came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and known[habit.RUN] == 0.0
+        came_again = came_again and known[habit.INTERVAL] > _ABSENT_S
+        if came_once or came_again or (is_on and bus[_IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
             num_once, stranger = num_once + 1, one
         is_young = age < _LATE_END_S + 1.0 and first - bus[_START] > 5.0 and first - resumed > 2.0
         if is_young and seen >= 16.0 and silent < 0.1:
             newest = one
-        if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0 or last < resumed:
+        if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0:
+            continue
+        if last < resumed and known[habit.LATE_SINCE] == 0.0:
             continue
         longest = known[habit.LONGEST]
-        if longest <= 0.0 or last - first < _LATE_END_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
+        if longest <= 0.0 or last - first < _LATE_AGE_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
             continue
         num_later += silent > 1.5 * longest + 0.02
         if longest < _EVENLY_LATE * known[habit.USUAL] and silent > max(_LATE * longest, _LATE_S):
@@ -466,10 +478,13 @@ def _scan(
                 num_late, late = num_late + 1, one
     reason, suspect, weight = NOTHING, -1, 0.0
     if num_once >= _ONCE and now - bus[_START] > 3.0 and now - resumed > 2.0:
-        reason, suspect, weight = STRANGERS, stranger, 1.0
+        bus[_NUM_STRANGE] += 1.0
+        reason, suspect, weight = STRANGERS, stranger, _NEED if bus[_NUM_STRANGE] >= _NEED else 0.0
         bus[_LAST_SUSPICION] = now
         if bus[_IS_FUZZED] == 0.0:
             bus[_IS_FUZZED], bus[_FUZZED_SINCE] = 1.0, now - 1.0
+    else:
+        bus[_NUM_STRANGE] = 0.0
     if newest >= 0 and _came_alone(habits, newest, num_ids) and habits[newest, habit.KEPT] > 16.0:
         kept = np.int64(habits[newest, habit.KEPT]) - 1
         if ring[newest, kept & (RING - 1)] - ring[newest, (kept - 16) & (RING - 1)] < 16.0 * _NEW_S:

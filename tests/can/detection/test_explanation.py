@@ -13,6 +13,7 @@ from kdgat.can.detection.watch import Watch
 from kdgat.can.evaluation.evidence import clock_margins, evidence_of
 from kdgat.can.evaluation.explained import first_rank
 from kdgat.can.evaluation.untrained import ClockBounds
+from kdgat.can.models.names import CLOCK
 from kdgat.canbus import windows_to_graphs
 from tests.can.detection.untrained import WINDOWS, drive
 
@@ -28,7 +29,7 @@ CASES = {  # attack -> guess, a reason of the most suspicious identifier
 def test_the_clock_names_the_attacked_identifier_and_the_kind(attack: str) -> None:
     messages = drive(attack, duration_s=25.0)
     guess, reason = CASES[attack]
-    clock = load_detector(None)
+    clock = load_detector(None, CLOCK)
     graphs = windows_to_graphs(messages, WINDOWS)
     verdicts = clock.decide(graphs)
     window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
@@ -45,7 +46,7 @@ def test_the_clock_names_the_attacked_identifier_and_the_kind(attack: str) -> No
 
 
 def test_forged_payloads_are_a_reason() -> None:
-    alarms = list(Watch(load_detector(None)).run([drive("malfunction", duration_s=25.0)]))
+    alarms = list(Watch(load_detector(None, CLOCK)).run([drive("malfunction", duration_s=25.0)]))
     assert PAYLOAD in {reason for alarm in alarms for reason in alarm.suspects[0].reasons}
 
 
@@ -55,7 +56,7 @@ def test_what_the_clock_says_of_a_window_is_what_it_says_of_the_identifier_that_
     attack: str, bounds: ClockBounds
 ) -> None:
     messages = drive(attack, duration_s=25.0)
-    clock, graphs = replace(load_detector(None), clock=bounds), windows_to_graphs(messages, WINDOWS)
+    clock, graphs = replace(load_detector(None, CLOCK), clock=bounds), windows_to_graphs(messages, WINDOWS)
     verdicts = clock.decide(graphs)
     for window in np.flatnonzero(verdicts.by_clock).tolist():
         nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))

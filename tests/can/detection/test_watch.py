@@ -21,6 +21,7 @@ from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
+from kdgat.can.models.names import CLOCK, HABITS
 from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from tests.can.detection.untrained import drive, in_chunks, untrained
 
@@ -169,9 +170,10 @@ def test_nothing_is_no_alarm(detector: Detector) -> None:
     assert watch.summary.sentence() == "no alarm in 0 messages of 0.0 s: 0 of 0 windows"
 
 
-def test_the_clock_decides_without_a_model(tmp_path: Path) -> None:
-    clock = load_detector(None)
-    assert list(Watch(clock).run([drive(None, duration_s=20.0)])) == []
-    alarms = list(Watch(clock).run([drive("suppression", duration_s=20.0)]))
+@pytest.mark.parametrize(("name", "by", "attack"), [(None, HABITS, "replay"), (CLOCK, CLOCK, "suppression")])
+def test_habits_decide_without_a_model_and_the_clock_if_it_is_named(name: str | None, by: str, attack: str) -> None:
+    untrained = load_detector(None, name)
+    assert list(Watch(untrained).run([drive(None, duration_s=20.0)])) == []
+    alarms = list(Watch(untrained).run([drive(attack, duration_s=20.0)]))
     assert alarms
-    assert {alarm.by for alarm in alarms} == {("clock",)}
+    assert {alarm.by for alarm in alarms} == {(by,)}
