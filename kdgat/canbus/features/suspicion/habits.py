@@ -23,6 +23,7 @@ CALM_S: Final = 1.0  # without suspicion before one
 FREE_S: Final = 20.0  # of an identifier's life, in which it learns freely;
 DRIFT: Final = 5e-6  # then, what a commit moves a span by at most: one percent an hour
 FORGOTTEN_S: Final = 120.0  # what did not come again for this long, or twice, is forgotten
+EVEN: Final = 0.9  # share of intervals near the usual one
 BELIEVED_AFTER: Final = 24.0  # intervals,
 BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change

@@ -1,0 +1,110 @@
+"""What a look at all identifiers shows: many that come once, one that is new and fast, one that alone is silent."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.features.suspicion import habits as habit
+from kdgat.canbus.features.suspicion.evidence import (
+    FUZZED_SINCE,
+    IS_FUZZED,
+    IS_ON,
+    LAST_SUSPICION,
+    NEED,
+    NEW,
+    NOTHING,
+    NUM_STRANGE,
+    RESUMED_AT,
+    SILENT,
+    START,
+    STRANGERS,
+)
+from kdgat.canbus.features.suspicion.habits import RING
+
+_ONCE = 14  # identifiers that came once or twice and not again,
+_ABSENT_S = 0.5  # or of an earlier attack, after so long
+_NEW_S = 0.015  # usual interval of a new identifier that came alone
+_LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
+_LATE_AGE_S = 5.0  # of an identifier before it is waited for
+_LATE_END_S = 5.0  # then it is gone
+_EVENLY_LATE = 1.6  # longest interval over the usual one
+
+
+@njit(cache=True)
+def look_at_all(
+    habits: NDArray[np.float64], ring: NDArray[np.float64], bus: NDArray[np.float64], num_ids: int, now: float
+) -> tuple[int, int, float]:
+    """Look at all identifiers: who came once and not again, who is new and fast, who alone is silent."""
+    is_on, resumed = bus[IS_ON] != 0.0, bus[RESUMED_AT]
+    num_once, stranger, newest, num_late, late, num_later = 0, -1, -1, 0, -1, 0
+    for one in range(num_ids):
+        known = habits[one]
+        seen, first, last = known[habit.SEEN], known[habit.FIRST], known[habit.LAST]
+        if seen == 0.0:
+            continue
+        age, silent = now - first, now - last
+        came_once = 0.1 < age < 0.4 and seen <= 2.0
+        came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and known[habit.RUN] == 0.0
+        came_again = came_again and known[habit.INTERVAL] > _ABSENT_S
+        if came_once or came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
+            num_once, stranger = num_once + 1, one
+        is_young = age < _LATE_END_S + 1.0 and first - bus[START] > 5.0 and first - resumed > 2.0
+        if is_young and seen >= 16.0 and silent < 0.1:
+            newest = one
+        if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0:
+            continue
+        if last < resumed and known[habit.LATE_SINCE] == 0.0:
+            continue
+        longest = known[habit.LONGEST]
+        if longest <= 0.0 or last - first < _LATE_AGE_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
+            continue
+        num_later += silent > 1.5 * longest + 0.02
+        if longest < _EVENLY_LATE * known[habit.USUAL] and silent > max(_LATE * longest, _LATE_S):
+            if known[habit.LATE_SINCE] == 0.0:
+                known[habit.LATE_SINCE] = now
+                known[habit.TIMES_LATE] += 1.0
+            if now - known[habit.LATE_SINCE] < _LATE_END_S:
+                num_late, late = num_late + 1, one
+    reason, suspect, weight = NOTHING, -1, 0.0
+    if num_once >= _ONCE and now - bus[START] > 3.0 and now - resumed > 2.0:
+        bus[NUM_STRANGE] += 1.0
+        reason, suspect, weight = STRANGERS, stranger, NEED if bus[NUM_STRANGE] >= NEED else 0.0
+        bus[LAST_SUSPICION] = now
+        if bus[IS_FUZZED] == 0.0:
+            bus[IS_FUZZED], bus[FUZZED_SINCE] = 1.0, now - 1.0
+    else:
+        bus[NUM_STRANGE] = 0.0
+    if newest >= 0 and _came_alone(habits, newest, num_ids) and habits[newest, habit.KEPT] > 16.0:
+        kept = np.int64(habits[newest, habit.KEPT]) - 1
+        if ring[newest, kept & (RING - 1)] - ring[newest, (kept - 16) & (RING - 1)] < 16.0 * _NEW_S:
+            reason, suspect, weight = NEW, newest, weight + NEED
+            habits[newest, habit.IS_STRANGER] = 1.0
+    if num_late == 1 and num_later == 1:  # several that fall silent together are a unit that sleeps
+        reason, suspect, weight = SILENT, late, weight + NEED
+    return reason, suspect, weight
+
+
+@njit(cache=True)
+def _comes_at_random(known: NDArray[np.float64], bus: NDArray[np.float64], now: float) -> Any:
+    """Return whether an identifier that first came in an attack by random ones comes at no usual interval."""
+    seen, interval, before = known[habit.SEEN], known[habit.INTERVAL], known[habit.INTERVAL_BEFORE]
+    return (
+        seen > 2.0
+        and now - known[habit.FIRST] > 0.3 * seen
+        and now - known[habit.LAST] < 0.3
+        and known[habit.FIRST] > bus[FUZZED_SINCE]
+        and abs(interval - before) > 0.3 * max(interval, before)
+    )
+
+
+@njit(cache=True)
+def _came_alone(habits: NDArray[np.float64], newest: int, num_ids: int) -> bool:
+    first = habits[newest, habit.FIRST]
+    for one in range(num_ids):
+        if one != newest and habits[one, habit.SEEN] > 0.0 and abs(habits[one, habit.FIRST] - first) < 1.0:
+            return False
+    return True

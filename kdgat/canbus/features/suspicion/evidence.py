@@ -1,0 +1,62 @@
+"""Evidence against identifiers, which adds up and halves with time, and what is known of the bus meanwhile."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.features.suspicion import habits as habit
+
+NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW = range(8)  # reasons
+NEED = 3.0  # evidence for an alarm,
+_NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
+_HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
+_STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
+
+# Columns of the state of the bus.
+(
+    HAS_BEGUN,
+    NOW,
+    START,
+    SLICE,
+    USUAL_GAP,
+    NUM_GAPS,
+    EXCUSED,
+    RESUMED_AT,
+    IS_ON,
+    LAST_EVIDENCE,
+    LAST_SUSPICION,
+    GENERATION,
+    NEXT_SCAN,
+    IS_FUZZED,
+    FUZZED_SINCE,
+    NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
+) = range(16)
+NUM_BUS = 16
+
+
+@njit(cache=True)
+def heed_stall(bus: NDArray[np.float64], now: float, has_resumed: bool) -> None:
+    """Excuse what queued up while bus or recorder stood still, and wait for nobody who came before."""
+    gap = now - bus[NOW]
+    if has_resumed:
+        bus[RESUMED_AT], bus[EXCUSED] = now, now + 0.5
+    elif bus[NUM_GAPS] > 64.0 and gap > max(_STALL_GAPS * bus[USUAL_GAP], _SHORT_STALL_S):
+        if gap > _STALL_S:
+            bus[EXCUSED] = now + min(2.0 * gap, 0.5)
+            bus[RESUMED_AT] = now
+    elif gap > 0.0:
+        bus[USUAL_GAP] += (gap - bus[USUAL_GAP]) / min(bus[NUM_GAPS] + 1.0, 512.0)
+        bus[NUM_GAPS] += 1.0
+
+
+@njit(cache=True)
+def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reason: int, weight: float) -> None:
+    """Add evidence to what there is against an identifier; enough of it begins an alarm, more keeps it."""
+    need = _NEED_OF_TIMES if reason <= EXTRA else NEED
+    half_s = _HALF_S + _HALF_INTERVALS * known[habit.USUAL]
+    faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
+    known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
+    if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
+        bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, now

@@ -1,0 +1,231 @@
+"""What speaks against an identifier, message by message, and when it is enough for an alarm: no training, no profile.
+
+Evidence against an identifier adds up, halves with time, and becomes an alarm at a threshold:
+
+* more messages within a time than ever (`habits`), by a factor; where an identifier is not even,
+  by a larger one, over 16 intervals and more;
+* one extra message between two that keep the timer;
+* almost all bits change in each of four messages, which never happened before;
+* 32 messages faster than any car sends one identifier, also before anything was learned;
+* many identifiers that come once and not again;
+* an identifier with an even timer that alone falls silent; it is no news after some seconds;
+* a new identifier that comes alone and is fast at once; no news after some seconds.
+
+A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s
+after its last evidence.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.features.bus_time import RESUMED, UNTIMED
+from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
+from kdgat.canbus.features.suspicion import habits as habit
+from kdgat.canbus.features.suspicion.census import look_at_all
+from kdgat.canbus.features.suspicion.evidence import (
+    FAST,
+    FUZZED_SINCE,
+    GENERATION,
+    HAS_BEGUN,
+    IS_FUZZED,
+    IS_ON,
+    LAST_EVIDENCE,
+    LAST_SUSPICION,
+    NEXT_SCAN,
+    NOTHING,
+    NOW,
+    NUM_BUS,
+    NUM_GAPS,
+    NUM_STRANGE,
+    SLICE,
+    START,
+    USUAL_GAP,
+    heed_stall,
+    weigh,
+)
+from kdgat.canbus.features.suspicion.habits import EVEN, NUM_SPANS, RING
+from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
+
+_HOLD_S = 0.3  # an alarm outlives its last evidence
+_SCAN_S = 0.02  # between two looks at all identifiers
+
+
+class Suspicions(NamedTuple):
+    """What speaks against M messages."""
+
+    is_alarm: NDArray[np.bool_]  # [M] there is, or was .3 s ago, evidence enough
+    reason: NDArray[np.int8]  # [M] of the newest evidence that this message brought: NOTHING, TOO_MANY, ..
+    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
+
+
+def nothing_suspicious(num_messages: int) -> Suspicions:
+    """Return that nothing speaks against so many messages."""
+    return Suspicions(
+        np.zeros(num_messages, np.bool_), np.zeros(num_messages, np.int8), np.zeros(num_messages, np.uint32)
+    )
+
+
+class WindowSuspicions(NamedTuple):
+    """What speaks against G windows."""
+
+    is_alarm: NDArray[np.bool_]  # [G] some message of it is
+    reason: NDArray[np.int8]  # [G] of its newest evidence; NOTHING where all of it came before
+    suspect: NDArray[np.uint32]  # [G] the identifier that it speaks against, if there is a reason
+
+    @staticmethod
+    def none() -> WindowSuspicions:
+        """Return what speaks against no windows."""
+        return WindowSuspicions(*nothing_suspicious(0))
+
+    @staticmethod
+    def of(
+        is_alarm: NDArray[np.bool_],
+        reason: NDArray[np.int8],
+        suspect: NDArray[np.uint32],
+        starts: NDArray[np.int64],
+        stops: NDArray[np.int64],
+    ) -> WindowSuspicions:
+        """Return what speaks against windows of messages [M], given as rows from which and up to which they are [G]."""
+        if not len(starts):
+            return WindowSuspicions.none()
+        before = np.concatenate([[0], np.cumsum(is_alarm)])
+        rows = np.where(reason != NOTHING, np.arange(len(reason)), -1)
+        newest = np.maximum.accumulate(rows)[stops - 1]
+        has_reason = newest >= starts
+        newest = np.where(has_reason, newest, 0)
+        return WindowSuspicions(
+            before[stops] > before[starts],
+            np.where(has_reason, reason[newest], NOTHING).astype(np.int8),
+            np.where(has_reason, suspect[newest], 0).astype(np.uint32),
+        )
+
+
+class SuspicionState:
+    """Hold the habits of a recording's identifiers, and the evidence against them; pieces give what the whole does."""
+
+    def __init__(self) -> None:
+        self._habits: NDArray[np.float64] = np.zeros((0, habit.NUM_HABITS))
+        self._curves: NDArray[np.float64] = np.zeros((0, 4, NUM_SPANS))
+        self._ring: NDArray[np.float64] = np.zeros((0, RING))
+        self._payload: NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._identifier: NDArray[np.uint32] = np.zeros(0, np.uint32)
+        self._bus = np.zeros(NUM_BUS)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is known."""
+        known = (self._habits, self._curves, self._ring, self._payload, self._identifier)
+        return sum(array.nbytes for array in known)
+
+    def count_judged(self) -> tuple[int, int]:
+        """Count the identifiers that come evenly and often enough to be judged, and those that come often enough."""
+        seen = self._habits[:, habit.SEEN] > habit.BELIEVED_AFTER
+        is_even = (self._habits[:, habit.LEARNED] >= habit.BELIEVED_AFTER) & (self._habits[:, habit.EVENNESS] > EVEN)
+        return int((seen & is_even).sum()), int(seen.sum())
+
+    def judge(
+        self,
+        time: NDArray[np.float64],
+        identifier: NDArray[np.uint32],
+        numbered: Numbered,
+        payload: NDArray[np.uint64],
+        length: NDArray[np.uint8],
+        breaks: NDArray[np.int8],
+    ) -> Suspicions:
+        """Judge the next M messages, in one causal pass.
+
+        Arguments: seconds on the bus, which never fall [M], identifiers [M], the same by number [M], payload as
+        little-endian words [M], bytes of it [M], and the breaks of BusTime [M].
+        """
+        if numbered.num_numbers > len(self._habits):
+            most = IdentifierNumbers.most
+            self._habits, self._ring = untouched((most, habit.NUM_HABITS)), untouched((most, RING))
+            self._curves, self._payload = untouched((most, 4, NUM_SPANS)), untouched(most, np.uint64)
+            self._identifier = untouched(most, np.uint32)
+        found = nothing_suspicious(len(time))
+        _judge(
+            time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
+            self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus, *found,
+        )  # fmt: skip
+        return found
+
+
+@njit(cache=True, nogil=True)
+def _judge(
+    time: NDArray[np.float64],
+    identifiers: NDArray[np.uint32],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
+    payload: NDArray[np.uint64],
+    length: NDArray[np.uint8],
+    breaks: NDArray[np.int8],
+    num_ids: int,
+    habits: NDArray[np.float64],
+    curves: NDArray[np.float64],
+    ring: NDArray[np.float64],
+    payloads: NDArray[np.uint64],
+    identifier_of: NDArray[np.uint32],
+    bus: NDArray[np.float64],
+    is_alarm: NDArray[np.bool_],
+    reasons: NDArray[np.int8],
+    suspects: NDArray[np.uint32],
+) -> None:
+    for message in range(len(time)):
+        number = numbers[message]
+        identifier_of[number] = identifiers[message]
+        known, curve, times, now = habits[number], curves[number], ring[number], time[message]
+        if breaks[message] == UNTIMED:
+            if is_new[message]:
+                habit.begin(known, curve, times, now)
+            else:
+                habit.note_untimed(known, times, now)
+            payloads[number] = payload[message]
+            is_alarm[message] = bus[IS_ON] != 0.0
+            continue
+        if bus[HAS_BEGUN] == 0.0:
+            bus[:] = -1e9
+            bus[HAS_BEGUN], bus[IS_ON], bus[IS_FUZZED], bus[NUM_GAPS], bus[USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
+            bus[NUM_STRANGE] = 0.0
+            bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
+            bus[NEXT_SCAN] = now + _SCAN_S
+        heed_stall(bus, now, breaks[message] == RESUMED)
+        bus[NOW] = now
+        reason, suspect, weight = NOTHING, number, 0.0
+        if is_new[message]:
+            habit.begin(known, curve, times, now)
+        else:
+            reason, weight = judge_message(
+                known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
+            )
+        payloads[number] = payload[message]
+        if is_flood(known, curve, times, bus, now):
+            reason, weight = FAST, weight + 1.0
+            bus[LAST_SUSPICION] = now
+            if bus[IS_ON] != 0.0:
+                known[habit.IS_STRANGER] = 1.0
+        if now >= bus[NEXT_SCAN]:
+            bus[NEXT_SCAN] = now + _SCAN_S
+            found, scanned, weight_of_scan = look_at_all(habits, ring, bus, num_ids, now)
+            if found != NOTHING:
+                reason, weight = found, weight + weight_of_scan
+                suspect = scanned
+        if weight > 0.0:
+            reasons[message], suspects[message] = reason, identifier_of[suspect]
+            weigh(habits[suspect], bus, now, reason, weight)
+        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > _HOLD_S:
+            habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
+            bus[IS_ON] = bus[IS_FUZZED] = 0.0
+            bus[SLICE] = now
+        is_alarm[message] = bus[IS_ON] != 0.0
+        if bus[IS_ON] == 0.0 and now - bus[SLICE] > habit.COMMIT_S:
+            if now - bus[LAST_SUSPICION] > habit.CALM_S:
+                habit.commit(habits, curves, num_ids, now)
+            bus[SLICE] = now
+            if now - bus[GENERATION] > habit.FORGOTTEN_S:
+                bus[GENERATION] = now
+                habit.forget(habits, curves, num_ids)
