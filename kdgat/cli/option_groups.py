@@ -78,6 +78,10 @@ class RecordingOptions:
     drop_echo: options.DropEcho = False
     max_bad_fraction: options.MaxBadFraction = 0.01
 
+    def given(self) -> list[str]:
+        """Return the names of the options that differ from what they are by default."""
+        return [f"--{one.name.replace('_', '-')}" for one in fields(self) if getattr(self, one.name) != one.default]
+
     def read(self) -> "ReadOptions":
         """Return how a recording is read."""
         from kdgat.canbus.messages import ReadOptions
