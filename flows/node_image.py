@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base import ConfigurationError
 from kdgat.base.configuration import values_of
 from kdgat.cluster import ResourceRequest, Resources, Site
 from kdgat.cluster.child import OnLine
@@ -116,9 +117,13 @@ def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: 
     """Compare the GPUs of a run's jobs with their precision and the torch of the nodes.
 
     Raises:
+        ConfigurationError: on this machine, for an accelerator that is asked for by name and not there.
         SiteError, ImageError: as `stage_resources`, `check_precision` and `check_gpus`.
     """
     if site.scheduler == "local":
+        named = {name for one in run.plan for name in values_of([one.config, one.execution], "accelerator")}
+        for name in sorted(named - {"auto", "cpu"}):
+            _require_accelerator(name)
         return
     on_gpus = [one for one in run.plan if may_compute_on_gpu(one.config, one.execution)]
     names = sorted({one.stage for one in on_gpus})
@@ -129,6 +134,17 @@ def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: 
             for precision in values_of([one.config, one.execution], "precision"):
                 check_precision(site, resources.gpu_type, precision)
     NodeImage(site).check_gpus(asked.values(), log)
+
+
+def _require_accelerator(name: str) -> None:
+    """Refuse what the first training stage would, which may be hours later."""
+    source = (
+        "import sys\nfrom kdgat.base import ConfigurationError\nfrom kdgat.training.device import check_accelerator\n"
+        "try:\n    check_accelerator(sys.argv[1])\nexcept ConfigurationError as error:\n    sys.exit(f'{error}')\n"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", source, name], stderr=subprocess.PIPE, errors="replace")
+    if done.returncode:
+        raise ConfigurationError(done.stderr.strip())
 
 
 def may_compute_on_gpu(config: dict[str, Any], execution: dict[str, Any]) -> bool:

@@ -100,7 +100,7 @@ def detect(
         raise UserError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     unread = [name for name in reading.given() if bus is not None or (follow and name == "--max-bad-fraction")]
     if unread:
-        taken = "-i takes messages as python-can gives them" if bus is not None else "--follow counts damage and goes on"
+        taken = "-i takes what python-can gives" if bus is not None else "--follow counts damage and goes on"
         raise UserError(f"{' and '.join(unread)} would change nothing, as {taken}: leave it out")
     require_runtime("detect")
     from kdgat.base import check_file

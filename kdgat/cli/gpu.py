@@ -1,7 +1,7 @@
 """`kdgat gpu`: what this machine's GPU does with the networks of all families."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -18,8 +18,14 @@ def gpu() -> None:
 @app.command()
 def check(
     out: Annotated[Path, typer.Option("--out", help="Folder for gpu_check.json and gpu_check.md.")] = Path("gpu_check"),
-    device: Annotated[str, typer.Option("--device", help="cuda, or cpu to try the check itself.")] = "cuda",
-    parts: Annotated[list[str] | None, typer.Option("--part", help="Only this part; several times for more.")] = None,
+    device: Annotated[Literal["cuda", "cpu"], typer.Option("--device", help="cpu: try the check itself.")] = "cuda",
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part",
+            help="Only this part: card, numbers, repeats, speed, survival, sharing, rapids; several times for more.",
+        ),
+    ] = None,
 ) -> None:
     """Compare numbers with the processor, repeat, time, kill and resume, in ten minutes; exit status 1 after an error.
 
@@ -28,8 +34,6 @@ def check(
     """
     from kdgat.gpu.check import PARTS, check_gpu
 
-    if device not in ("cuda", "cpu"):
-        raise UserError(f"--device {device}: cuda or cpu")
     for name in parts or ():
         if name not in PARTS:
             raise UserError(f"--part {name}: there are {', '.join(PARTS)}")

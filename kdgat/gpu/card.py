@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from kdgat.base import MIB
+from kdgat.base import MIB, UserError
 from kdgat.can.models.attention_triton import is_usable
 from kdgat.stage.gpus import has_kernels
 from kdgat.training.device import check_accelerator
@@ -30,14 +30,15 @@ def describe(device: str, rows: Rows) -> None:
             capture_output=True, errors="replace", timeout=20, check=False,
         )  # fmt: skip
         rows.add(what=f"nvidia-smi: {ASKED}", found=(listed.stdout or listed.stderr).strip())
+    except FileNotFoundError:
+        rows.add(what="nvidia-smi", found="not on this machine")
     except (OSError, subprocess.TimeoutExpired) as error:
         rows.add(what="nvidia-smi", found=f"{type(error).__name__}: {error}")
     try:
         check_accelerator(device)
         rows.add(what="check_accelerator", found="usable")
     except (RuntimeError, ValueError) as error:
-        rows.add(what="check_accelerator", found=str(error))
-        raise
+        raise UserError(f"no GPU to check ({error}); --device cpu tries the check itself") from error
     if device != "cuda":
         return
     properties = torch.cuda.get_device_properties(0)

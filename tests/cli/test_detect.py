@@ -247,7 +247,10 @@ main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--for
         (("LOG", "--model", "MODEL", "--picture", "a.png"), "only .html is written"),
         (("LOG", "--model", "MODEL", "--calibration", "absent.json"), "absent.json"),
         (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
-        (("-i", "can0", "-c", "virtual", "--time-unit", "ms"), "--time-unit would change nothing, as -i takes messages"),
+        (
+            ("-i", "can0", "-c", "virtual", "--time-unit", "ms"),
+            "--time-unit would change nothing, as -i takes",
+        ),
         (("--follow", "LOG", "--max-bad-fraction", "1"), "--max-bad-fraction would change nothing, as --follow counts"),
     ],
 )

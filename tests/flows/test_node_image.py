@@ -8,6 +8,7 @@ import pytest
 from flows import node_image
 from flows.execution import Execution
 from flows.node_image import NodeImage
+from kdgat.base import ConfigurationError
 from kdgat.can.inputs import can_run
 from kdgat.cluster import ResourceRequest, Resources, Site, SiteError
 from kdgat.cluster.gpu_type import keep_card
@@ -111,6 +112,19 @@ def test_a_run_on_the_processor_may_be_given_gpus_that_nothing_takes(tmp_path: P
     data = {"dataset": "synthetic", "data_root": "data"}
     config = make_config("quick", ["training.accelerator=cpu"], data=data)
     Execution(can_run(config), OutputDirectory(tmp_path), site, ResourceRequest(gpus=1))
+
+
+@pytest.mark.processes
+def test_a_gpu_that_this_machine_has_not_is_refused_before_anything_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    run = can_run(
+        make_config("quick", ["training.accelerator=cuda"], data={"dataset": "synthetic", "data_root": "data"})
+    )
+    with pytest.raises(ConfigurationError, match=r"^training\.accelerator=cuda and torch .* set training"):
+        Execution(run, OutputDirectory(tmp_path / "out"), Site(name="local"), ResourceRequest())
+    assert not (tmp_path / "out").exists()
 
 
 def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,8 @@ def test_without_a_gpu_the_check_ends_with_one_sentence_that_says_what_to_do(tmp
     command = [sys.executable, "-m", "kdgat.gpu", "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert "training.accelerator=cuda and torch" in done.stdout
+    assert ": no GPU to check (training.accelerator=cuda and torch" in done.stdout
+    assert "; --device cpu tries the check itself" in done.stdout
     assert "Traceback" not in done.stdout
     assert list(json.loads((tmp_path / check.RESULT).read_text())["parts"]) == ["card"]
 
