@@ -133,6 +133,7 @@ def test_a_process_takes_what_is_predicted() -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.processes
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 def test_cuda_allocates_what_is_predicted() -> None:
     config = config_of({"hidden": 64, "interactions": 3})
