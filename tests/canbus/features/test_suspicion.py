@@ -86,6 +86,15 @@ def test_an_identifier_that_alone_falls_silent_is_named_and_soon_no_news() -> No
     assert not found.is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
 
 
+def test_an_irregular_attacker_who_sends_as_often_as_the_car_is_no_new_period_however_long_he_sends() -> None:
+    random, times = np.random.default_rng(1), [BEGIN_S]
+    while times[-1] < 200.0:
+        times.append(times[-1] + float(random.gamma(16.0, PERIODS_S[TARGET] / 16.0)))
+    rows = _car(200.0) + [(time_s, TARGET, bytes(8)) for time_s in times[:-1]]
+    judged, ends = _judged(rows), _times(rows)
+    assert judged.is_alarm[ends > BEGIN_S + 1.0].mean() > 0.95
+
+
 @pytest.mark.parametrize("end", [BEGIN_S + 0.8, END_S])
 def test_many_identifiers_that_come_once_add_up_though_each_is_another_one(end: float) -> None:
     random = np.random.default_rng(5)

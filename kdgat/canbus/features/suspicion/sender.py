@@ -30,6 +30,7 @@ _FEW_SLACK = 1.5  # times as much for 4 intervals
 _EASE = 0.4  # of a factor for who is in alarm
 _FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
+_STATE = 16.0  # intervals in a row that are alike: a new period of the car, which no irregular attacker meets by chance
 _TIMER_KNOWN = 60.0  # intervals before one extra message counts
 _BITS, _BITS_SHARE = 7.0, 0.36  # that change in each of four messages: more than ever, and of all bits
 
@@ -71,7 +72,7 @@ def judge_message(
             is_suspicious = True
             apart = 2.5 * max(usual, interval)
             is_clean = known[habit.RUN] >= 3.0 and now - known[habit.RUN_SINCE] <= apart
-            if known[habit.RUN] >= 6.0 and now - known[habit.RUN_SINCE] > 2.5 * usual and interval > 0.002:
+            if known[habit.RUN] >= _STATE and now - known[habit.RUN_SINCE] > 2.5 * usual and interval > 0.002:
                 habit.adopt(known, curve, times, now)
             elif not is_excused and not is_clean:
                 reason, weight = TOO_MANY, weight + 1.0
