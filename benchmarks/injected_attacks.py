@@ -110,6 +110,10 @@ def _flood(rate: float) -> Callable[[Attack], Traffic]:
     return lambda attack: attack.spoofed(attack.irregular(attack.period / rate))
 
 
+def _even_flood(rate: float) -> Callable[[Attack], Traffic]:
+    return lambda attack: attack.spoofed(np.arange(attack.begin, attack.end, attack.period / rate))
+
+
 def _copies(rate: int) -> Callable[[Attack], Traffic]:
     def make(attack: Attack) -> Traffic:
         times = attack.traffic.time[attack.inside]
@@ -182,6 +186,7 @@ OF_THE_BUS: dict[str, Callable[[Attack], Traffic]] = {
 }
 OF_AN_IDENTIFIER: dict[str, Callable[[Attack], Traffic]] = {
     **{f"flood, {rate} times": _flood(rate) for rate in (3, 8, 20)},
+    **{f"even flood, {rate} times": _even_flood(rate) for rate in (1.1, 3, 8, 20)},
     **{f"copies, {rate} times": _copies(rate) for rate in (3, 13)},
     "ramp to 13 times": _ramp,
     "random payloads": _random_payloads,
