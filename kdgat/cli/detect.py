@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -98,6 +99,9 @@ def detect(
         raise UserError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
     if (bus is None) != (interface is None):
         raise UserError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
+    _refuse_unused(reading, follow, bus)
+    if registry is not None and model is None:
+        raise UserError("--registry is where --model is looked up: give --model ID, or leave it out")
     require_runtime("detect")
     from kdgat.base import check_file
     from kdgat.can.detection.alarms import Alarm
@@ -149,6 +153,15 @@ def detect(
     if problem:
         raise UserError(f"{log or follow or bus}: {problem}")
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
+
+
+def _refuse_unused(reading: RecordingOptions, follow: Path | None, bus: str | None) -> None:
+    """Refuse options of reading that do nothing here: a bus has no text, and damage of a log that grows is counted."""
+    given = [f"--{one.name.replace('_', '-')}" for one in fields(reading) if getattr(reading, one.name) != one.default]
+    unused = given if bus is not None else [name for name in given if name == "--max-bad-fraction"]
+    if unused and (bus is not None or follow is not None):
+        source = "-i" if bus is not None else "--follow"
+        raise UserError(f"{', '.join(unused)} cannot be used with {source}: leave it out, or give a finished LOG")
 
 
 def require_runtime(command: str) -> None:
