@@ -146,7 +146,8 @@ def detect(
     problem = "" if is_broken_off else watch.summary.problem(bool(chosen.members))
     if not quiet:
         notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
-        for note in notes if problem else (*notes, f"{watch.summary.sentence()} (detector {chosen.name})"):
+        part = "interrupted before the end: " if is_broken_off else ""
+        for note in notes if problem else (*notes, f"{part}{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
