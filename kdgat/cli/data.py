@@ -232,6 +232,9 @@ def import_recordings(
             print(f"{source}: {found.num_bad_rows} bad rows dropped in all", file=sys.stderr)
         for note in found.findings.notes():
             print(f"{source}: {note}", file=sys.stderr)
+        if how.attack_labels and found.labelled and not found.num_attacks:  # a misspelt word makes all benign
+            words = ", ".join(how.attack_labels)
+            print(f"{source}: no row is labelled {words}, so all count as benign; see --attack-labels", file=sys.stderr)
         if not quiet:
             labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
             _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")

@@ -98,10 +98,9 @@ def detect(
         raise UserError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
     if (bus is None) != (interface is None):
         raise UserError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
-    unread = [name for name in reading.given() if bus is not None or (follow and name == "--max-bad-fraction")]
-    if unread:
-        taken = "-i takes what python-can gives" if bus is not None else "--follow counts damage and goes on"
-        raise UserError(f"{' and '.join(unread)} would change nothing, as {taken}: leave it out")
+    _refuse_unused(reading, follow, bus)
+    if registry is not None and model is None:
+        raise UserError("--registry is where --model is looked up: give --model ID, or leave it out")
     require_runtime("detect")
     from kdgat.base import check_file
     from kdgat.can.detection.alarms import Alarm
@@ -146,13 +145,22 @@ def detect(
     problem = "" if is_broken_off else watch.summary.problem(bool(chosen.members))
     if not quiet:
         notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
-        for note in notes if problem else (*notes, f"{watch.summary.sentence()} (detector {chosen.name})"):
+        part = "interrupted before the end: " if is_broken_off else ""
+        for note in notes if problem else (*notes, f"{part}{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
     if problem:
         raise UserError(f"{log or follow or bus}: {problem}")
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
+
+
+def _refuse_unused(reading: RecordingOptions, follow: Path | None, bus: str | None) -> None:
+    """Refuse options of reading that do nothing here: a bus has no text, and damage of a log that grows is counted."""
+    unused = [name for name in reading.given() if bus is not None or name == "--max-bad-fraction"]
+    if unused and (bus is not None or follow is not None):
+        source = "-i" if bus is not None else "--follow"
+        raise UserError(f"{', '.join(unused)} cannot be used with {source}: leave it out, or give a finished LOG")
 
 
 def require_runtime(command: str) -> None:

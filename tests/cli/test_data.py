@@ -152,7 +152,11 @@ def test_import_takes_the_times_of_attacks_and_words_that_are_attacks(tmp_path: 
     table = tmp_path / "b.csv"
     table.write_text("time,id,data,verdict\n" + "0.1,1F3,00,ok\n0.2,1F3,00,flood\n" * 30)
     said = ("--label-column", "verdict", "--attack-labels", "flood,fuzz")
-    assert "30 attacks" in _kdgat("import", table, *where, *said).stdout
+    answer = _kdgat("import", table, *where, *said)
+    assert "30 attacks" in answer.stdout
+    assert "all count as benign" not in answer.stderr
+    misspelt = ("--label-column", "verdict", "--attack-labels", "flod", "--replace")
+    assert "no row is labelled flod, so all count as benign" in _kdgat("import", table, *where, *misspelt).stderr
 
 
 def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.can.detection.untrained import drive, untrained
 from tests.support.command_line import PROGRAM, kdgat, started_kdgat
 from tests.support.waiting import wait_until
 
-QUIET, ALARMS, MISTAKE = 0, 3, 2
+QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 2, 130
 HEAVY = ("torch", "torch_geometric", "onnx", "h5py", "plotly", "polars")
 
 
@@ -233,12 +233,41 @@ main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--for
     assert "in 3,000 messages" in done.stderr.splitlines()[-1]
 
 
+@pytest.mark.processes
+def test_a_finished_log_that_is_left_at_ctrl_c_is_not_said_to_be_free_of_alarms(log: Path) -> None:
+    script = f"""
+import os, signal, threading, time
+from kdgat.cli.main import main
+
+before = signal.getsignal(signal.SIGINT)
+
+def interrupt():
+    while signal.getsignal(signal.SIGINT) is before:  # until reading is about to begin
+        time.sleep(0.001)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+main(["detect", {str(log)!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode == INTERRUPTED, done.stderr
+    assert done.stderr.splitlines()[-1].startswith("interrupted before the end: no alarm in ")
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
         ((), "nothing given to look at"),
         (("LOG", "--follow", "LOG"), "LOG and --follow given"),
         (("-i", "can0"), "belong together"),
+        (
+            ("-i", "can0", "-c", "virtual", "--time-unit", "ms", "--drop-echo"),
+            "--time-unit, --drop-echo cannot be used",
+        ),
+        (("--follow", "LOG", "--max-bad-fraction", "0.5"), "--max-bad-fraction cannot be used with --follow"),
+        (("LOG", "--registry", "."), "give --model ID"),
+        (("LOG", "--seed", "3"), "--seed 3 is of a network, and habits has none"),
+        (("LOG", "--model", "MODEL", "--seed", "3"), "holds seed 0, not 3"),
         (("absent.log",), "absent.log: is no file"),
         (("LOG", "--model", "LOG"), "drive.log is no ONNX file, or damaged: export it"),
         (("LOG", "--model", "."), "run.json"),

@@ -67,6 +67,8 @@ def load_detector(
             raise UserError(
                 f"detector {name!r} needs a model: give --model, or --detector {HABITS} or {CLOCK}, which need none"
             )
+        if seed is not None:
+            raise UserError(f"--seed {seed} is of a network, and {name or HABITS} has none: leave it out")
         if calibration is not None:
             raise UserError(
                 f"a calibration is of a network's threshold, and {name or HABITS} has none: give --model and leave "
@@ -75,7 +77,7 @@ def load_detector(
     if path is None or name == HABITS:
         return _untrained(name or HABITS, WindowConfig())
     if path.is_file():
-        return _load_file(path, name, calibration)
+        return _load_file(path, name, seed, calibration)
     from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need
 
     return load_run(path, name, seed, calibration)
@@ -85,13 +87,15 @@ def _untrained(name: str, windows: WindowConfig) -> Detector:
     return Detector(name, windows, (), clock=None if name == HABITS else CLOCK_BOUNDS, by_habits=name == HABITS)
 
 
-def _load_file(path: Path, name: str | None, calibration: VehicleCalibration | None) -> Detector:
+def _load_file(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
     file = read_model(path)
     parameters = file.parameters
     if name == CLOCK:
         return _untrained(name, parameters.windows)
     if name not in (None, parameters.name):
         raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
+    if seed not in (None, parameters.seed):
+        raise UserError(f"{path} holds seed {parameters.seed}, not {seed}: leave --seed out")
     threshold, clock, accumulation = parameters.threshold, parameters.clock, parameters.accumulation
     if calibration is not None:
         key = f"seed {parameters.seed}, {parameters.name}"
