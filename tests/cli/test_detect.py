@@ -276,11 +276,6 @@ main(["detect", {str(log)!r}])
         (("LOG", "--model", "MODEL", "--picture", "a.png"), "only .html is written"),
         (("LOG", "--model", "MODEL", "--calibration", "absent.json"), "absent.json"),
         (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
-        (
-            ("-i", "can0", "-c", "virtual", "--time-unit", "ms"),
-            "--time-unit would change nothing, as -i takes",
-        ),
-        (("--follow", "LOG", "--max-bad-fraction", "1"), "--max-bad-fraction would change nothing, as --follow counts"),
     ],
 )
 def test_mistakes_are_exit_status_2(words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path) -> None:
