@@ -70,7 +70,8 @@ class Findings(Config):
     def problem(self, options: ReadOptions | None = None) -> str:
         """State why nothing in the recording can be judged, and the fix; empty if there is no clear reason.
 
-        Whoever says by `options` what unit the times have, or how identifiers are written, is believed.
+        Whoever says by `options` how identifiers are written is believed, and what unit the times have as far as a bus
+        can carry so many messages.
 
         >>> Findings(num_messages=365, num_stamps=1).problem()
         'times are lost: all 365 messages have the same one; export the log again, with fractions of a second'
@@ -80,8 +81,15 @@ class Findings(Config):
         if self.num_messages < FEWEST_MESSAGES:
             return ""
         options = options or ReadOptions()
-        if options.time_unit is None and not self.unit_is_said and (problem := self._wrong_times()):
+        is_said = options.time_unit is not None or self.unit_is_said
+        if not is_said and (problem := self._wrong_times()):
             return problem
+        if self.num_messages > 1000 + _MOST_PER_S * self.span_s:
+            fix = "another unit than was said (--time-unit)" if is_said else _EXPORT
+            return (
+                f"times are no seconds: {self.num_messages:,} messages within {self.span_s:.3g} s are more than a CAN "
+                f"bus can carry; {fix}"
+            )
         if options.identifiers is None and not self.base_is_stated and self._is_decimal():
             return (
                 f"identifiers are decimal, as it seems: none of {self.num_identifiers} holds a letter; read them so by "
@@ -135,11 +143,6 @@ class Findings(Config):
         if self.whole_share >= _ALL and self.num_messages >= _PER_WHOLE_SECOND * self.num_stamps:
             per_stamp = self.num_messages / self.num_stamps
             return f"times are lost: they are whole seconds, with {per_stamp:,.0f} messages in each; {_EXPORT}"
-        if self.num_messages > 1000 + _MOST_PER_S * self.span_s:
-            return (
-                f"times are no seconds: {self.num_messages:,} messages within {self.span_s:.3g} s are more than a CAN "
-                f"bus can carry; {_EXPORT}"
-            )
         return ""
 
     def _are_differences(self) -> bool:

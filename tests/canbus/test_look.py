@@ -100,6 +100,12 @@ def test_more_messages_than_a_bus_carries_are_no_seconds() -> None:
     assert "more than a CAN bus can carry" in look_at(timed(drive(), lambda times: times / 86400.0)).problem()
 
 
+def test_a_unit_that_is_said_is_not_believed_where_no_bus_could_carry_so_many_messages() -> None:
+    problem = look_at(timed(drive(), lambda times: times / 1000.0)).problem(ReadOptions(time_unit="ms"))
+    assert problem.endswith("more than a CAN bus can carry; another unit than was said (--time-unit)")
+    assert look_at(drive()).problem(ReadOptions(time_unit="s")) == ""
+
+
 HONEST = {
     "drive": lambda: drive(),
     "absolute": lambda: timed(drive(), lambda times: 1.7e9 + times),
