@@ -7,6 +7,7 @@ Files are named `...__VEHICLE-NN.parquet`; the recordings of a vehicle count tog
 
 import argparse
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +19,28 @@ from kdgat.canbus import read_recording
 DETECTORS = ("clock", "habits")
 
 
-def main() -> None:
-    """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """Return what reads the options of a benchmark on vehicles: the folder, and which of them."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--only", nargs="+", default=[""], help="vehicles whose names begin so")
-    options = parser.parse_args()
+    return parser
+
+
+def vehicles_in(folder: Path, only: list[str]) -> Iterator[tuple[str, Path]]:
+    """Yield the recordings in a folder, each with the name of its vehicle."""
+    for path in sorted(folder.glob("*.parquet")):
+        vehicle = path.stem.split("__")[1].rsplit("-", 1)[0]
+        if vehicle.startswith(tuple(only)):
+            yield vehicle, path
+
+
+def main() -> None:
+    """Print a table."""
+    options = parser_of(__doc__).parse_args()
     # by vehicle and detector: windows, those in alarm, alarms, seconds
     counts: dict[str, dict[str, list[float]]] = defaultdict(lambda: {name: [0, 0, 0, 0.0] for name in DETECTORS})
-    for path in sorted(options.folder.glob("*.parquet")):
-        vehicle = path.stem.split("__")[1].rsplit("-", 1)[0]
-        if not vehicle.startswith(tuple(options.only)):
-            continue
+    for vehicle, path in vehicles_in(options.folder, options.only):
         messages = read_recording(path)
         for name in DETECTORS:
             watch = Watch(load_detector(None, name))

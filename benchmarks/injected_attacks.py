@@ -8,7 +8,6 @@ counts neither as found nor as one that does not clear. "In alarm" is the share 
     python -m benchmarks.injected_attacks FOLDER [--only VEHICLE ...] [--kinds KIND ...]
 """
 
-import argparse
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.false_alarms import parser_of, vehicles_in
 from kdgat.canbus import read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
@@ -254,19 +254,15 @@ def measure(
 
 def main() -> None:
     """Print a table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", nargs="+", default=[""], help="vehicles whose names begin so")
+    parser = parser_of(__doc__)
     parser.add_argument("--kinds", nargs="+", default=[""], help="kinds whose names begin so")
     parser.add_argument("--cases", action="store_true", help="print each attack, too")
     options = parser.parse_args()
     longest: dict[str, Traffic] = {}
-    for path in sorted(options.folder.glob("*.parquet")):
-        vehicle = path.stem.split("__")[1].rsplit("-", 1)[0]
-        if vehicle.startswith(tuple(options.only)):
-            traffic = read(path)
-            if vehicle not in longest or traffic.time[-1] > longest[vehicle].time[-1]:
-                longest[vehicle] = traffic
+    for vehicle, path in vehicles_in(options.folder, options.only):
+        traffic = read(path)
+        if vehicle not in longest or traffic.time[-1] > longest[vehicle].time[-1]:
+            longest[vehicle] = traffic
     found: dict[tuple[str, bool], list[list[float]]] = defaultdict(list)
     longest = {
         vehicle: traffic

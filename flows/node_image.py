@@ -136,15 +136,16 @@ def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: 
     NodeImage(site).check_gpus(asked.values(), log)
 
 
+@functools.cache  # a sweep asks for each of its trials
 def _require_accelerator(name: str) -> None:
-    """Refuse what the first training stage would, which may be hours later."""
+    """Refuse what the first training stage would, which may be hours later; any other fault is that stage's to tell."""
     source = (
         "import sys\nfrom kdgat.base import ConfigurationError\nfrom kdgat.training.device import check_accelerator\n"
-        "try:\n    check_accelerator(sys.argv[1])\nexcept ConfigurationError as error:\n    sys.exit(f'{error}')\n"
+        "try:\n    check_accelerator(sys.argv[1])\nexcept ConfigurationError as error:\n    print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-P", "-c", source, name], stderr=subprocess.PIPE, errors="replace")
-    if done.returncode:
-        raise ConfigurationError(done.stderr.strip())
+    asked = subprocess.run([sys.executable, "-P", "-c", source, name], capture_output=True, errors="replace")
+    if mistake := asked.stdout.strip():
+        raise ConfigurationError(mistake)
 
 
 def may_compute_on_gpu(config: dict[str, Any], execution: dict[str, Any]) -> bool:

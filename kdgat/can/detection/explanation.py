@@ -73,18 +73,16 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     def reasons(node: int) -> tuple[str, ...]:
         return reasons_of(x[node], verdicts.clock, bool(floods[node]))
 
-    suspects = {
-        int(np.uint32(node_id[node])): Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons(node))
-        for node in named.tolist()
-    }
+    identifiers = node_id.astype(np.uint32)
+    suspects = [Suspect(int(identifiers[node]), float(evidence[node]), reasons(node)) for node in named.tolist()]
     found = verdicts.suspicions
     if found is not None and found.reason[window] != suspicion.NOTHING:
-        identifier, reason = int(found.suspect[window]), OF_HABITS[int(found.reason[window])]
-        others = (other for node in np.flatnonzero(node_id == found.suspect[window]) for other in reasons(int(node)))
-        known = tuple(dict.fromkeys((reason, *(other for other in others if other != NETWORK))))
-        suspects.pop(identifier, None)
-        suspects = {identifier: Suspect(identifier, OF_HABITS_EVIDENCE, known), **suspects}
-    return Explanation((*suspects.values(),)[:MAX_IDENTIFIERS], frozenset(["flood"] if floods.any() else []))
+        accused, reason = int(found.suspect[window]), OF_HABITS[int(found.reason[window])]
+        shown = (other for node in np.flatnonzero(identifiers == accused).tolist() for other in reasons(node))
+        known = dict.fromkeys((reason, *(other for other in shown if other != NETWORK)))
+        others = (one for one in suspects if one.identifier != accused)
+        suspects = [Suspect(accused, OF_HABITS_EVIDENCE, tuple(known)), *others]
+    return Explanation(tuple(suspects[:MAX_IDENTIFIERS]), frozenset(["flood"] if floods.any() else []))
 
 
 def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ from kdgat.canbus.features.suspicion.evidence import (
 from kdgat.canbus.features.suspicion.habits import RING
 
 _ONCE = 14  # identifiers that came once or twice and not again,
-_ABSENT_S = 0.5  # or of an earlier attack, after so long
+_ABSENT_S = 0.5  # or of an earlier attack, after so long,
+_LOOKS = 3.0  # in a row that find so many
 _NEW_S = 0.015  # usual interval of a new identifier that came alone
 _LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
 _LATE_AGE_S = 5.0  # of an identifier before it is waited for
@@ -48,8 +49,8 @@ def look_at_all(
             continue
         age, silent = now - first, now - last
         came_once = 0.1 < age < 0.4 and seen <= 2.0
-        came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and known[habit.RUN] == 0.0
-        came_again = came_again and known[habit.INTERVAL] > _ABSENT_S
+        was_absent = known[habit.RUN] == 0.0 and known[habit.INTERVAL] > _ABSENT_S
+        came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and was_absent
         if came_once or came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
             num_once, stranger = num_once + 1, one
         is_young = age < _LATE_END_S + 1.0 and first - bus[START] > 5.0 and first - resumed > 2.0
@@ -72,7 +73,7 @@ def look_at_all(
     reason, suspect, weight = NOTHING, -1, 0.0
     if num_once >= _ONCE and now - bus[START] > 3.0 and now - resumed > 2.0:
         bus[NUM_STRANGE] += 1.0
-        reason, suspect, weight = STRANGERS, stranger, NEED if bus[NUM_STRANGE] >= NEED else 0.0
+        reason, suspect, weight = STRANGERS, stranger, NEED if bus[NUM_STRANGE] >= _LOOKS else 0.0
         bus[LAST_SUSPICION] = now
         if bus[IS_FUZZED] == 0.0:
             bus[IS_FUZZED], bus[FUZZED_SINCE] = 1.0, now - 1.0

@@ -2,8 +2,8 @@
 
 Evidence against an identifier adds up, halves with time, and becomes an alarm at a threshold:
 
-* more messages within a time than ever (`habits`), by a factor; where an identifier is not even,
-  by a larger one, over 16 intervals and more;
+* more messages within a time than ever (`habits`), by a factor; where an identifier is not even, by a larger one, over
+  16 intervals and more;
 * one extra message between two that keep the timer;
 * almost all bits change in each of four messages, which never happened before;
 * 32 messages faster than any car sends one identifier, also before anything was learned;
@@ -11,8 +11,8 @@ Evidence against an identifier adds up, halves with time, and becomes an alarm a
 * an identifier with an even timer that alone falls silent; it is no news after some seconds;
 * a new identifier that comes alone and is fast at once; no news after some seconds.
 
-A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s
-after its last evidence.
+A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s after its
+last evidence.
 """
 
 from __future__ import annotations
