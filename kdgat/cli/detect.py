@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
     from kdgat.canbus import Messages
     from kdgat.canbus.look import Look
+    from kdgat.canbus.profile import Profile
     from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
+PROFILE_FITS_S = 5.0  # of messages, after which it is seen whether a profile is of their vehicle
 FEWEST_LIVE = 1000  # messages of a log that grows, before it is refused for what it shows
 EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
 INTERFACE_PACKAGE = "onnxruntime"
@@ -57,6 +59,9 @@ def detect(
     registry: options.IdRegistry = None,
     calibration: Annotated[
         Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
+    ] = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile`, for this vehicle.")
     ] = None,
     follow: Annotated[
         Path | None,
@@ -116,9 +121,12 @@ def detect(
         check_picture(picture)
         check_file(picture, "--picture")
     chosen = _detector(model, detector, seed, registry, calibration)
+    learned = _profile(profile, chosen)
     is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
-    watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None, merge_s=merge_s)
+    on_begin = _say_begin if is_live and not quiet else None
+    known = None if learned is None else learned.known()
+    watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known)
     alarms, num_alarms = list[Alarm](), 0
     with (
         compilation_told(quiet=quiet),
@@ -133,6 +141,8 @@ def detect(
         chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
+        if profile is not None and learned is not None:
+            chunks = _fitting(profile, learned, chunks)
         for alarm in watch.run(chunks):
             writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
@@ -180,6 +190,43 @@ def _detector(
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration  # and all that results are made of
 
     return load_detector(path, name, seed, VehicleCalibration.read(calibration))
+
+
+def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
+    if path is None:
+        return None
+    if not chosen.by_habits:
+        raise UserError(
+            f"--profile {path} is used by the habits of identifiers, and {chosen.name} has none: leave it out"
+        )
+    from kdgat.canbus.profile import Profile
+
+    return Profile.read(path)
+
+
+def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]") -> "Iterator[Messages]":
+    """Hand on chunks once enough of them show that the profile is of their vehicle; UserError if it is not."""
+    kept: list[Messages] = []
+    seconds = 0.0
+    for chunk in chunks:
+        if seconds >= PROFILE_FITS_S:
+            yield chunk
+            continue
+        kept.append(chunk)
+        seconds = float(max(one.timestamp.max() for one in kept) - min(one.timestamp.min() for one in kept))
+        if seconds >= PROFILE_FITS_S:
+            yield from _checked(path, profile, kept)
+    if seconds < PROFILE_FITS_S and kept:
+        yield from _checked(path, profile, kept)
+
+
+def _checked(path: Path, profile: "Profile", kept: "list[Messages]") -> "list[Messages]":
+    import numpy as np
+
+    times, identifiers = ([getattr(one, name) for one in kept] for name in ("timestamp", "identifier"))
+    if problem := profile.misfit(np.concatenate(times), np.concatenate(identifiers)):
+        raise UserError(f"{path} {problem}")
+    return kept
 
 
 def _opened_stream(

@@ -49,7 +49,18 @@ SETTINGS = {
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Of the paths that options take: what to name where one is empty.
 FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
-FILE_OPTIONS = ("--json", "--catalog", "--config", "--calibration", "--clean", "--picture", "--labels", "--space")
+FILE_OPTIONS = (
+    "--json",
+    "--catalog",
+    "--config",
+    "--calibration",
+    "--clean",
+    "--profile",
+    "--grow",
+    "--picture",
+    "--labels",
+    "--space",
+)
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "calibrate": CommandGroup(
         "kdgat.cli.calibrate",
         "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
+        is_single_command=True,
+    ),
+    "profile": CommandGroup(
+        "kdgat.cli.profile",
+        "Learn what is usual of one vehicle, from minutes of it without attacks.",
         is_single_command=True,
     ),
     "doctor": CommandGroup(

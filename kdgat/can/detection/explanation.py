@@ -25,6 +25,7 @@ LEAST_EVIDENCE: Final = 0.0  # of an identifier that is named, unless none has a
 FUZZED_IDENTIFIERS: Final = 3
 
 TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
+VALUE, STANDS_STILL = "value far off for one message", "counter stands still"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
 CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
@@ -37,6 +38,9 @@ OF_HABITS: Final = {
     suspicion.STRANGERS: UNKNOWN,
     suspicion.SILENT: OVERDUE,
     suspicion.NEW: UNKNOWN,
+    suspicion.JUMP: VALUE,
+    suspicion.MANY_BITS: PAYLOAD,
+    suspicion.STILL: STANDS_STILL,
 }
 
 _COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}
@@ -131,6 +135,6 @@ def guess_kind(explanations: Iterable[Explanation]) -> str:
         return "injected messages"
     if share(OVERDUE) >= 0.5:
         return "suppressed messages"
-    if share(PAYLOAD, OUT_OF_STEP) >= 0.5:
+    if share(PAYLOAD, VALUE, STANDS_STILL, OUT_OF_STEP) >= 0.5:
         return "masquerade"
     return "unclear"

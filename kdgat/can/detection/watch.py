@@ -14,6 +14,7 @@ from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.canbus import Messages, OnlineWindows
+from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.findings import judged_text
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
@@ -105,11 +106,12 @@ class Watch:
         timeline: Timeline | None = None,
         on_begin: Callable[[float], None] | None = None,
         merge_s: float = MERGE_S,
+        known: Known | None = None,
     ) -> None:
-        """Use a detector; `on_begin` and `merge_s` as of AlarmMerger."""
+        """Use a detector, and what a profile knows of the vehicle; `on_begin` and `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
-        self._stream = OnlineWindows(detector.windows, detector.by_habits)
+        self._stream = OnlineWindows(detector.windows, detector.by_habits, known)
         self._merger = AlarmMerger(merge_s, on_begin)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline

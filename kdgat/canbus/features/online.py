@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.features.graphs import graphs_of, windows_to_graphs
 from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.canbus.features.suspicion import WindowSuspicions
+from kdgat.canbus.features.suspicion import Known, WindowSuspicions
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.settings import WindowConfig
@@ -32,10 +32,10 @@ class OnlineWindows:
     [7, 7, 6]
     """
 
-    def __init__(self, config: WindowConfig, by_habits: bool = False) -> None:
-        """Judge windows by the habits of identifiers, too, if asked for."""
+    def __init__(self, config: WindowConfig, by_habits: bool = False, known: Known | None = None) -> None:
+        """Judge windows by the habits of identifiers, too, if asked for; by what a profile knows of them, if given."""
         self.config = config
-        self._state = TrafficState(by_habits)
+        self._state = TrafficState(by_habits, known)
         self._kept: DescribedMessages | None = None  # of unfinished windows
         self._last: Messages | None = None  # none of the last messages: where they come from
         self._first = 0  # row of the first of them in the recording

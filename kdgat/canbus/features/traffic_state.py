@@ -12,7 +12,7 @@ from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
 from kdgat.canbus.features.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.fields import NUM_FIELD_FEATURES, FieldState
 from kdgat.canbus.features.intervals import NUM_ARRIVAL_FEATURES
-from kdgat.canbus.features.suspicion import SuspicionState, nothing_suspicious
+from kdgat.canbus.features.suspicion import Known, SuspicionState, nothing_suspicious
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import Messages
@@ -44,14 +44,14 @@ FIRST_DESCRIBED: Final = DescribedMessages._fields.index("time")  # the first co
 class TrafficState:
     """Remember what the next messages of a recording are described against; bounded by the number of identifiers."""
 
-    def __init__(self, by_habits: bool = False) -> None:
-        """Judge messages by the habits of identifiers, too, if asked for."""
+    def __init__(self, by_habits: bool = False, known: Known | None = None) -> None:
+        """Judge messages by the habits of identifiers, too, if asked for; by what a profile knows of them, if given."""
         self.num_messages = 0
         self.num_ids = 0
         self._features = FeatureState()
         self._clock = ClockState()
         self._fields = FieldState()
-        self._suspicions = SuspicionState() if by_habits else None
+        self._suspicions = SuspicionState(known) if by_habits else None
         self._bus_clock = BusClock()
         self._first, self._latest = np.nan, -np.inf  # time on the bus
         self._previous = np.zeros(0)  # of the last message, if there was one, but for pauses

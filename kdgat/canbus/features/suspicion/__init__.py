@@ -4,18 +4,35 @@ In: times on the bus, identifiers, payloads. Out: which messages and windows are
 against. Read `state.py` first.
 """
 
-from kdgat.canbus.features.suspicion.evidence import EXTRA, FAST, NEW, NOTHING, PAYLOAD, SILENT, STRANGERS, TOO_MANY
+from kdgat.canbus.features.suspicion.evidence import (
+    EXTRA,
+    FAST,
+    JUMP,
+    MANY_BITS,
+    NEW,
+    NOTHING,
+    PAYLOAD,
+    SILENT,
+    STILL,
+    STRANGERS,
+    TOO_MANY,
+)
+from kdgat.canbus.features.suspicion.known import Known
 from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, WindowSuspicions, nothing_suspicious
 
 __all__ = [
     "EXTRA",
     "FAST",
+    "JUMP",
+    "MANY_BITS",
     "NEW",
     "NOTHING",
     "PAYLOAD",
     "SILENT",
+    "STILL",
     "STRANGERS",
     "TOO_MANY",
+    "Known",
     "SuspicionState",
     "Suspicions",
     "WindowSuspicions",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +11,13 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
 
 NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW = range(8)  # reasons
+JUMP, MANY_BITS, STILL = range(8, 11)  # those of a profile: for one message a value was far away, or many bits changed
 NEED = 3.0  # evidence for an alarm,
 _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
+UNEXPECTED_HALF_S: Final = 20.0
+HOLD_S: Final = 0.3  # an alarm outlives its last evidence,
+_BRIEF_S = 0.01  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
 # Columns of the state of the bus.
@@ -32,8 +38,10 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     IS_FUZZED,
     FUZZED_SINCE,
     NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
-) = range(16)
-NUM_BUS = 16
+    UNEXPECTED,  # identifiers that the profile does not know, each of which counts half after some seconds,
+    UNEXPECTED_AT,  # as of then
+) = range(18)
+NUM_BUS = 18
 
 
 @njit(cache=True)
@@ -59,4 +67,13 @@ def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reas
     faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
     if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
-        bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, now
+        is_brief = reason in (JUMP, MANY_BITS, NEW)
+        bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
+
+
+@njit(cache=True)
+def count_unexpected(bus: NDArray[np.float64], now: float, most: float) -> bool:
+    """Count an identifier that the profile does not know; return whether there are more than it may have missed."""
+    bus[UNEXPECTED] = bus[UNEXPECTED] * 2.0 ** (-(now - bus[UNEXPECTED_AT]) / UNEXPECTED_HALF_S) + 1.0
+    bus[UNEXPECTED_AT] = now
+    return bool(bus[UNEXPECTED] > most)

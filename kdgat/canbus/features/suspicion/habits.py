@@ -66,9 +66,12 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     GUILTY_SINCE,  # without a pause
     FORGED_UNTIL,  # of payloads
     IS_UNTIMED,  # it is not known when the last message came
+    STILL,  # messages in a row in which no counter counted
+    IS_RECALLED,  # a profile knows it,
+    IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(32)
-NUM_HABITS: Final = 35
+) = range(35)
+NUM_HABITS: Final = 38
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -159,9 +162,13 @@ def commit(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
 
 @njit(cache=True)
 def forget(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int) -> None:
-    """Keep of each identifier what came again since this was called last."""
+    """Keep of each identifier what came again since this was called last; what a profile knows stays."""
     for one in range(num_ids):
-        if habits[one, LONGEST_NEXT] > 0.0 and curves[one, NEXT, NUM_SPANS - 1] < np.inf:
+        if (
+            habits[one, IS_RECALLED] == 0.0
+            and habits[one, LONGEST_NEXT] > 0.0
+            and curves[one, NEXT, NUM_SPANS - 1] < np.inf
+        ):
             for place in range(NUM_SPANS):
                 curves[one, COMMITTED, place], curves[one, NEXT, place] = curves[one, NEXT, place], np.inf
             habits[one, LONGEST], habits[one, LONGEST_NEXT] = habits[one, LONGEST_NEXT], 0.0
@@ -195,3 +202,9 @@ def accuse(habits: NDArray[np.float64], now: float) -> bool:
 def is_believed(habits: NDArray[np.float64], now: float) -> Any:
     """Return whether an identifier has come often enough, and for long enough, to be judged by its habits."""
     return habits[LEARNED] >= BELIEVED_AFTER and now - habits[FIRST] > BELIEVED_S
+
+
+@njit(cache=True, inline="always")
+def is_even(habits: NDArray[np.float64]) -> Any:
+    """Return whether most intervals of an identifier are near its usual one, in this log and in its profile."""
+    return habits[EVENNESS] > EVEN and habits[IS_UNEVEN] == 0.0

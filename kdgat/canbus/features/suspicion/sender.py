@@ -21,7 +21,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     RESUMED_AT,
     TOO_MANY,
 )
-from kdgat.canbus.features.suspicion.habits import COMMITTED, EVEN, NUM_SPANS, RING
+from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_SPANS, RING
 
 _FACTORS = np.array([np.inf, np.inf, 1.8, 1.5, 1.25, 1.15])  # by which spans are too short, of an even identifier
 _UNEVEN_FACTOR = 3.0
@@ -116,7 +116,7 @@ def _are_too_many(
     is_on: bool,
 ) -> bool:
     """Return whether more messages came within a time than ever, the newest four of them, too."""
-    is_even, usual = known[habit.EVENNESS] > EVEN, known[habit.USUAL]
+    is_even, usual = habit.is_even(known), known[habit.USUAL]
     for place in range(2 if is_even else 4, NUM_SPANS):
         steps = 1 << place
         if kept < steps or curve[COMMITTED, place] == np.inf:
@@ -138,7 +138,7 @@ def _is_one_extra(known: NDArray[np.float64], curve: NDArray[np.float64], interv
     """Return whether a message came between two that keep the timer."""
     usual, before = known[habit.USUAL], known[habit.INTERVAL]
     return (
-        known[habit.EVENNESS] > EVEN
+        habit.is_even(known)
         and known[habit.LEARNED] >= _TIMER_KNOWN
         and curve[COMMITTED, 0] > 0.75 * usual
         and known[habit.LONGEST] < 1.4 * usual
@@ -181,7 +181,7 @@ def _note_bits(known: NDArray[np.float64], changed: float) -> float:
 @njit(cache=True)
 def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: float, is_on: bool) -> float:
     """Return what the bits that changed in the last four messages weigh."""
-    if num_bytes < 4.0 or known[habit.EVENNESS] <= EVEN:
+    if num_bytes < 4.0 or not habit.is_even(known):
         return 0.0
     many = _BITS_SHARE * 8.0 * num_bytes
     if bits >= max(known[habit.MOST_BITS] + _BITS, many):

@@ -17,7 +17,7 @@ last evidence.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,30 +28,46 @@ from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.census import look_at_all
 from kdgat.canbus.features.suspicion.evidence import (
+    EXCUSED,
     FAST,
     FUZZED_SINCE,
     GENERATION,
     HAS_BEGUN,
+    HOLD_S,
     IS_FUZZED,
     IS_ON,
     LAST_EVIDENCE,
     LAST_SUSPICION,
+    NEED,
+    NEW,
     NEXT_SCAN,
     NOTHING,
     NOW,
     NUM_BUS,
     NUM_GAPS,
     NUM_STRANGE,
+    SILENT,
     SLICE,
     START,
+    UNEXPECTED,
     USUAL_GAP,
+    count_unexpected,
     heed_stall,
     weigh,
 )
 from kdgat.canbus.features.suspicion.habits import EVEN, NUM_SPANS, RING
+from kdgat.canbus.features.suspicion.known import (
+    FASTEST_S,
+    MOST_OTHERS,
+    Known,
+    find,
+    find_absent,
+    judge_payload,
+    nothing_known,
+    recall,
+)
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
-_HOLD_S = 0.3  # an alarm outlives its last evidence
 _SCAN_S = 0.02  # between two looks at all identifiers
 
 
@@ -108,7 +124,13 @@ class WindowSuspicions(NamedTuple):
 class SuspicionState:
     """Hold the habits of a recording's identifiers, and the evidence against them; pieces give what the whole does."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None = None) -> None:
+        """Begin with what a profile knows, if there is one."""
+        self._known = nothing_known() if known is None else known
+        self._has_come = np.zeros(len(self._known.identifier), np.bool_)
+        self._absent = self._known.habits.copy()  # of identifiers that have not come, and so have no number
+        self._row: NDArray[np.int32] = np.zeros(0, np.int32)  # in the profile, by number; -1: it does not know it
+        self._payload_before: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._habits: NDArray[np.float64] = np.zeros((0, habit.NUM_HABITS))
         self._curves: NDArray[np.float64] = np.zeros((0, 4, NUM_SPANS))
         self._ring: NDArray[np.float64] = np.zeros((0, RING))
@@ -147,10 +169,12 @@ class SuspicionState:
             self._habits, self._ring = untouched((most, habit.NUM_HABITS)), untouched((most, RING))
             self._curves, self._payload = untouched((most, 4, NUM_SPANS)), untouched(most, np.uint64)
             self._identifier = untouched(most, np.uint32)
+            self._row, self._payload_before = untouched(most, np.int32), untouched(most, np.uint64)
         found = nothing_suspicious(len(time))
         _judge(
             time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
-            self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus, *found,
+            self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus,
+            self._known, self._has_come, self._absent, self._row, self._payload_before, *found,
         )  # fmt: skip
         return found
 
@@ -171,6 +195,11 @@ def _judge(
     payloads: NDArray[np.uint64],
     identifier_of: NDArray[np.uint32],
     bus: NDArray[np.float64],
+    profile: Known,
+    has_come: NDArray[np.bool_],
+    absent: NDArray[np.float64],
+    rows: NDArray[np.int32],
+    payloads_before: NDArray[np.uint64],
     is_alarm: NDArray[np.bool_],
     reasons: NDArray[np.int8],
     suspects: NDArray[np.uint32],
@@ -181,28 +210,45 @@ def _judge(
         known, curve, times, now = habits[number], curves[number], ring[number], time[message]
         if breaks[message] == UNTIMED:
             if is_new[message]:
-                habit.begin(known, curve, times, now)
+                rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
             else:
                 habit.note_untimed(known, times, now)
-            payloads[number] = payload[message]
+            payloads_before[number], payloads[number] = payloads[number], payload[message]
             is_alarm[message] = bus[IS_ON] != 0.0
             continue
         if bus[HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[HAS_BEGUN], bus[IS_ON], bus[IS_FUZZED], bus[NUM_GAPS], bus[USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
-            bus[NUM_STRANGE] = 0.0
+            bus[NUM_STRANGE] = bus[UNEXPECTED] = 0.0
             bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
             bus[NEXT_SCAN] = now + _SCAN_S
         heed_stall(bus, now, breaks[message] == RESUMED)
         bus[NOW] = now
         reason, suspect, weight = NOTHING, number, 0.0
         if is_new[message]:
-            habit.begin(known, curve, times, now)
+            rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
         else:
+            since = now - known[habit.LAST]
             reason, weight = judge_message(
                 known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
             )
-        payloads[number] = payload[message]
+            if rows[number] < 0 and 2.0 * since < profile.others[FASTEST_S] and now >= bus[EXCUSED]:
+                reason, weight = NEW, weight + 1.0
+        if (
+            rows[number] < 0
+            and not (known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known))
+            and count_unexpected(bus, now, profile.others[MOST_OTHERS])
+        ):
+            reason, weight = NEW, NEED
+        if rows[number] >= 0:
+            found, weight_of_payload = judge_payload(
+                profile, rows[number], known, payloads_before[number], payloads[number], payload[message]
+            )
+            if found != NOTHING:
+                reason, weight = found, weight + weight_of_payload
+        payloads_before[number], payloads[number] = payloads[number], payload[message]
+        if reason >= NEW:
+            bus[LAST_SUSPICION] = now
         if is_flood(known, curve, times, bus, now):
             reason, weight = FAST, weight + 1.0
             bus[LAST_SUSPICION] = now
@@ -210,14 +256,18 @@ def _judge(
                 known[habit.IS_STRANGER] = 1.0
         if now >= bus[NEXT_SCAN]:
             bus[NEXT_SCAN] = now + _SCAN_S
-            found, scanned, weight_of_scan = look_at_all(habits, ring, bus, num_ids, now)
-            if found != NOTHING:
-                reason, weight = found, weight + weight_of_scan
+            seen, scanned, weight_of_scan = look_at_all(habits, ring, bus, num_ids, now)
+            if seen != NOTHING:
+                reason, weight = seen, weight + weight_of_scan
                 suspect = scanned
+            missing = find_absent(profile, has_come, bus, now)
+            if missing >= 0:
+                reasons[message], suspects[message] = SILENT, profile.identifier[missing]
+                weigh(absent[missing], bus, now, SILENT, NEED)
         if weight > 0.0:
             reasons[message], suspects[message] = reason, identifier_of[suspect]
             weigh(habits[suspect], bus, now, reason, weight)
-        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > _HOLD_S:
+        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
             habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
             bus[IS_ON] = bus[IS_FUZZED] = 0.0
             bus[SLICE] = now
@@ -229,3 +279,22 @@ def _judge(
             if now - bus[GENERATION] > habit.FORGOTTEN_S:
                 bus[GENERATION] = now
                 habit.forget(habits, curves, num_ids)
+
+
+@njit(cache=True)
+def _begin(
+    profile: Known,
+    has_come: NDArray[np.bool_],
+    identifier: Any,
+    known: NDArray[np.float64],
+    curve: NDArray[np.float64],
+    times: NDArray[np.float64],
+    now: float,
+) -> int:
+    """Begin to know an identifier, with what the profile knows of it; return its row there, or -1."""
+    habit.begin(known, curve, times, now)
+    row = find(profile, identifier)
+    if row >= 0:
+        has_come[row] = True
+        recall(profile, row, known, curve, now)
+    return row

@@ -1,0 +1,150 @@
+"""What a profile has learned of a vehicle before, as its identifiers are judged by: who comes, when, with what."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.features.features import popcount
+from kdgat.canbus.features.suspicion import habits as habit
+from kdgat.canbus.features.suspicion.evidence import (
+    JUMP,
+    MANY_BITS,
+    NEED,
+    NOTHING,
+    RESUMED_AT,
+    START,
+    STILL,
+)
+from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_HABITS, NUM_SPANS
+
+MOST_FIELDS: Final = 8  # of an identifier
+SMOOTH, COUNTER = 1, 2  # kinds of fields
+FIRST_BIT, NUM_BITS, KIND, STEP = range(4)  # columns of a field
+NUM_FIELD_COLUMNS: Final = 4
+RECALLED: Final = 1000.0  # messages that an identifier counts as having sent before the log
+_AGE_S = 1000.0  # before it
+_JUMP, _MORE = 3, 2  # times the largest step that was seen, and as many more
+_MORE_BITS, _AS_BEFORE = 8, 4  # that change at once than ever
+_STILL, _NEWS_S = 6.0, 10.0  # messages in which no counter counts; it is no news after some seconds
+_WAIT_S = 2.0  # until an identifier is missed that has not come at all,
+_ABSENT, _ABSENT_S = 5.0, 5.0  # times its longest interval; it is no news after some seconds
+
+
+MOST_OTHERS, FASTEST_S = range(2)  # how many may come within some seconds; shortest usual interval of those known
+
+
+class Known(NamedTuple):
+    """What is known of P identifiers, in ascending order."""
+
+    identifier: NDArray[np.uint32]  # [P]
+    habits: NDArray[np.float64]  # [P, NUM_HABITS]
+    curves: NDArray[np.float64]  # [P, NUM_SPANS]
+    most_changed: NDArray[np.int64]  # [P] bits that ever changed from one message to the next
+    fields: NDArray[np.int64]  # [P, MOST_FIELDS, NUM_FIELD_COLUMNS]
+    is_expected: NDArray[np.bool_]  # [P] comes evenly, from the first second on
+    others: NDArray[np.float64]  # [OTHERS] what is known of identifiers that are not among these
+
+
+def nothing_known() -> Known:
+    """Return that there is no profile."""
+    return Known(
+        np.zeros(0, np.uint32), np.zeros((0, NUM_HABITS)), np.zeros((0, NUM_SPANS)), np.zeros(0, np.int64),
+        np.zeros((0, MOST_FIELDS, NUM_FIELD_COLUMNS), np.int64), np.zeros(0, np.bool_),
+        np.array([np.inf, 0.0]),
+    )  # fmt: skip
+
+
+@njit(cache=True)
+def find(profile: Known, identifier: Any) -> int:
+    """Return the row of an identifier; -1 if the profile does not know it."""
+    row = np.searchsorted(profile.identifier, identifier)
+    return int(row) if row < len(profile.identifier) and profile.identifier[row] == identifier else -1
+
+
+@njit(cache=True)
+def recall(profile: Known, row: int, known: NDArray[np.float64], curve: NDArray[np.float64], now: float) -> None:
+    """Give an identifier that comes for the first time in this log the habits that the profile knows."""
+    known[:] = profile.habits[row]
+    is_timed = known[habit.LEARNED] > 0.0
+    known[habit.SEEN], known[habit.KEPT], known[habit.LAST] = RECALLED, 1.0, now
+    known[habit.FIRST] = now - _AGE_S if is_timed else now
+    curve[COMMITTED] = profile.curves[row]
+
+
+@njit(cache=True)
+def judge_payload(
+    profile: Known, row: int, known: NDArray[np.float64], before: Any, last: Any, payload: Any
+) -> tuple[int, float]:
+    """Judge a payload after two others by what the profile knows of them; return reason and weight of the evidence.
+
+    A value that moves in small steps was far away for one message; more bits than ever changed for one message; no
+    counter counts.
+    """
+    if known[habit.SEEN] < RECALLED + 2.0:
+        return NOTHING, 0.0
+    usual = profile.most_changed[row]
+    fewest = min(popcount(before ^ last), popcount(last ^ payload))
+    if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and popcount(before ^ payload) <= usual + _AS_BEFORE:
+        return MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
+    before, last, payload = _swapped(before), _swapped(last), _swapped(payload)
+    num_counters, num_still = 0, 0
+    for place in range(MOST_FIELDS):
+        kind, step = profile.fields[row, place, KIND], profile.fields[row, place, STEP]
+        if kind == 0:
+            break
+        bits = profile.fields[row, place, NUM_BITS]
+        shift = np.uint64(64 - profile.fields[row, place, FIRST_BIT] - bits)
+        one, two, three = _part(before, shift, bits), _part(last, shift, bits), _part(payload, shift, bits)
+        if kind == COUNTER:
+            num_counters += 1
+            num_still += three == two
+            continue
+        away, back = _step(one, two, bits), _step(two, three, bits)
+        jump = _JUMP * step + _MORE
+        if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2 * step + _MORE:
+            return JUMP, NEED
+    known[habit.STILL] = known[habit.STILL] + 1.0 if num_counters > 0 and num_still == num_counters else 0.0
+    is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
+    return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (NOTHING, 0.0)
+
+
+@njit(cache=True)
+def find_absent(profile: Known, has_come: NDArray[np.bool_], bus: NDArray[np.float64], now: float) -> int:
+    """Return the row of the only identifier that is expected and has not come at all; -1 if there is none, or more."""
+    found, since = -1, now - bus[START]
+    if since < _WAIT_S or bus[RESUMED_AT] > bus[START]:
+        return found
+    for row in range(len(profile.identifier)):
+        if profile.is_expected[row] and not has_come[row]:
+            late = since - max(_ABSENT * profile.habits[row, habit.LONGEST], _WAIT_S)
+            if found >= 0 or late < 0.0:  # several are a unit that sleeps
+                return -1
+            if late < _ABSENT_S:
+                found = row
+    return found
+
+
+@njit(cache=True, inline="always")
+def _part(payload: Any, shift: Any, bits: Any) -> Any:
+    return np.int64((payload >> shift) & ((np.uint64(1) << np.uint64(bits)) - np.uint64(1)))
+
+
+@njit(cache=True, inline="always")
+def _step(one: Any, two: Any, bits: Any) -> Any:
+    """Return the step from a value to the next, the shorter way around the end."""
+    half = np.int64(1) << (bits - 1)
+    return ((two - one + half) & ((half << 1) - 1)) - half
+
+
+@njit(cache=True)
+def _swapped(payload: Any) -> Any:
+    """Return a little-endian word with its first byte as the highest."""
+    word, swapped = np.uint64(payload), np.uint64(0)
+    for _ in range(8):
+        swapped = (swapped << np.uint64(8)) | (word & np.uint64(255))
+        word >>= np.uint64(8)
+    return swapped

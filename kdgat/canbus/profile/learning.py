@@ -1,0 +1,184 @@
+"""Learn a profile from recordings of a vehicle without attacks, or go on with one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.base import UserError
+from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
+from kdgat.canbus.features.memory import IdentifierNumbers
+from kdgat.canbus.features.suspicion import SuspicionState
+from kdgat.canbus.features.suspicion.habits import NUM_SPANS
+from kdgat.canbus.features.suspicion.known import MOST_FIELDS
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.profile.fields import find_fields, values_of
+from kdgat.canbus.profile.identifier import NEAR, NEAR_S, IdentifierProfile
+from kdgat.canbus.profile.profile import Drive, Profile
+
+MOST_IN_ALARM: Final = 0.05  # of the time of a drive, that its own habits call suspicious
+_STALL_GAPS, _STALL_S = 8.0, 0.1  # the bus or its recorder stood still
+_MOST_IDENTIFIERS = 4096  # no bus has as many
+
+
+class ProfileError(UserError):
+    """A recording that no profile can be learned from."""
+
+
+class _Stretch(NamedTuple):
+    """Consecutive messages [M] of a drive, without pauses and alarms."""
+
+    time: NDArray[np.float64]
+    identifier: NDArray[np.uint32]
+    payload: NDArray[np.uint64]
+    length: NDArray[np.uint8]
+
+
+def learn_profile(
+    drives: Iterable[tuple[str, Messages]], profile: Profile | None = None, *, is_trusted: bool = False
+) -> Profile:
+    """Return what drives without attacks, each with its name, show of a vehicle; of `profile`, what holds still.
+
+    What the habits of a drive's own identifiers call an alarm is left out, unless the drives are trusted. ProfileError
+    for one that looks attacked, or shows nothing.
+    """
+    start = profile or Profile()
+    new: list[Drive] = []
+    seconds = start.seconds
+    stretches: dict[int, list[_Stretch]] = {}
+    first_s: dict[int, float] = {}
+    num_present: Counter[int] = Counter()
+    for name, messages in drives:
+        drive, found = _read(name, messages, is_trusted)
+        present = set()
+        for stretch in found:
+            order = np.argsort(stretch.identifier, kind="stable")
+            numbers, begins = np.unique(stretch.identifier[order], return_index=True)
+            for number, own in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
+                stretches.setdefault(number, []).append(_Stretch(*(column[own] for column in stretch)))
+                first_s.setdefault(number, seconds + float(stretch.time[own[0]] - found[0].time[0]))
+                present.add(number)
+        new.append(drive)
+        seconds += drive.seconds
+        num_present.update(present)
+    identifiers = {
+        number: _describe(own, first_s[number], len(new) - num_present[number]) for number, own in stretches.items()
+    }
+    for number, known in start.identifiers.items():
+        if number in stretches:
+            identifiers[number] = _go_on(known, identifiers[number], [one.payload for one in stretches[number]])
+        else:
+            absent = known.num_drives_absent + len(new)
+            identifiers[number] = known.model_copy(update={"num_drives_absent": absent})
+    return Profile(drives=[*start.drives, *new], identifiers=dict(sorted(identifiers.items())))
+
+
+def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[_Stretch]]:
+    """Cut a drive where the log pauses, and leave alarms out."""
+    if not len(messages):
+        raise ProfileError(f"{name}: holds no message, so nothing is learned from it: leave it out")
+    read = BusClock().read(np.ascontiguousarray(messages.timestamp))
+    time = np.maximum.accumulate(read.time)
+    identifier = np.ascontiguousarray(messages.identifier)
+    payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
+    length = np.ascontiguousarray(messages.length)
+    numbered = IdentifierNumbers().number(identifier)
+    if numbered.num_numbers > _MOST_IDENTIFIERS:
+        raise ProfileError(f"{name}: has {numbered.num_numbers:,} identifiers, which no vehicle has: leave it out")
+    is_alarm = SuspicionState().judge(time, identifier, numbered, payload, length, read.breaks).is_alarm
+    gaps = np.diff(time, prepend=time[0])
+    seconds = float(time[-1] - time[0])
+    in_alarm = float(gaps[is_alarm].sum())
+    begins = np.flatnonzero(is_alarm & ~np.concatenate([[False], is_alarm[:-1]]))
+    if in_alarm > MOST_IN_ALARM * seconds and not is_trusted:
+        first = float(messages.timestamp[begins[0]])
+        raise ProfileError(
+            f"{name}: looks attacked: {len(begins)} alarms take {in_alarm:.1f} of its {seconds:.1f} s, the first at "
+            f"{first:.3f} s (see `kdgat detect`): give other minutes, or --trust if you know that there is no attack"
+        )
+    is_pause = (gaps > max(_STALL_GAPS * float(gaps.mean()), _STALL_S)) | (read.breaks == RESUMED)
+    left_out = np.zeros_like(is_alarm) if is_trusted else is_alarm
+    cut = is_pause | (left_out != np.concatenate([left_out[:1], left_out[:-1]]))
+    stretch = np.cumsum(cut)
+    keep = ~left_out & (read.breaks != UNTIMED)
+    drive = Drive(
+        name=name,
+        content_hash=messages.content_hash(),
+        seconds=seconds,
+        num_messages=len(messages),
+        num_alarms=len(begins),
+        alarm_s=in_alarm,
+        is_trusted=is_trusted,
+    )
+    columns = (time[keep], identifier[keep], payload[keep], length[keep])
+    borders = np.flatnonzero(np.diff(stretch[keep])) + 1
+    pieces = (np.split(column, borders) for column in columns)
+    return drive, [_Stretch(*piece) for piece in zip(*pieces, strict=True)]
+
+
+def _describe(stretches: Sequence[_Stretch], first_s: float, num_absent: int) -> IdentifierProfile:
+    intervals = np.concatenate([np.diff(one.time) for one in stretches])
+    usual = float(np.median(intervals)) if len(intervals) else 0.0
+    payloads = [one.payload for one in stretches]
+    lengths = np.unique(np.concatenate([one.length for one in stretches]))
+    changed = [np.bitwise_count(one[1:] ^ one[:-1]).astype(np.int64) for one in payloads]
+    lasting = [np.lib.stride_tricks.sliding_window_view(one, 4).min(axis=1).max() for one in changed if len(one) >= 4]
+    return IdentifierProfile(
+        num_messages=sum(len(one.time) for one in stretches),
+        first_s=first_s,
+        num_drives_absent=num_absent,
+        usual_s=usual,
+        evenness=float(np.mean(np.abs(intervals - usual) < NEAR * usual + NEAR_S)) if len(intervals) else 0.0,
+        longest_s=float(intervals.max(initial=0.0)),
+        shortest_s=_shortest_spans(stretches),
+        lengths=lengths.tolist(),
+        num_changes=int(sum(np.count_nonzero(one) for one in changed)),
+        most_changed=int(max((one.max(initial=0) for one in changed), default=0)),
+        most_lasting=int(max(lasting, default=0)),
+        fields=find_fields(payloads, int(lengths[0])) if len(lengths) == 1 and lengths[0] else [],
+    )
+
+
+def _go_on(
+    known: IdentifierProfile, new: IdentifierProfile, payloads: Sequence[NDArray[np.uint64]]
+) -> IdentifierProfile:
+    """Return what is known after further drives: the wider of both, and the fields that keep to their rules still."""
+    share = new.num_messages / (known.num_messages + new.num_messages)
+    kept = (
+        field.goes_on_as([values_of(one, field.first_bit, field.num_bits) for one in payloads])
+        for field in known.fields
+    )
+    fields = [field for field in kept if field is not None]
+    fields += [one for one in new.fields if not any(one.overlaps(field) for field in known.fields)]
+    longer = sorted((known.shortest_s, new.shortest_s), key=len)
+    spans = [*map(min, zip(*longer, strict=False)), *longer[1][len(longer[0]) :]]
+    return IdentifierProfile(
+        num_messages=known.num_messages + new.num_messages,
+        first_s=known.first_s,
+        num_drives_absent=known.num_drives_absent + new.num_drives_absent,
+        usual_s=known.usual_s if share < 0.5 else new.usual_s,
+        evenness=(1.0 - share) * known.evenness + share * new.evenness,
+        longest_s=max(known.longest_s, new.longest_s),
+        shortest_s=spans,
+        lengths=sorted({*known.lengths, *new.lengths}),
+        num_changes=known.num_changes + new.num_changes,
+        most_changed=max(known.most_changed, new.most_changed),
+        most_lasting=max(known.most_lasting, new.most_lasting),
+        fields=fields[:MOST_FIELDS],
+    )
+
+
+def _shortest_spans(stretches: Sequence[_Stretch]) -> list[float]:
+    """Return in how little time 1, 2, 4 .. intervals ever passed, without pauses."""
+    spans = []
+    for place in range(NUM_SPANS):
+        steps = 1 << place
+        found = [one.time[steps:] - one.time[:-steps] for one in stretches if len(one.time) > steps]
+        if not found:
+            break
+        spans.append(float(np.concatenate(found).min()))
+    return spans

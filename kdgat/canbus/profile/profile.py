@@ -1,0 +1,108 @@
+"""A profile of one vehicle, on one recorder: what minutes of it without attacks have shown, as one file."""
+
+from __future__ import annotations
+
+from math import inf, isfinite, log
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kdgat.base import Config, UserError, write_json_atomically
+from kdgat.base.kept import read_kept
+from kdgat.canbus.features.suspicion.evidence import UNEXPECTED_HALF_S
+from kdgat.canbus.features.suspicion.habits import NUM_HABITS, NUM_SPANS
+from kdgat.canbus.features.suspicion.known import (
+    MOST_FIELDS,
+    NUM_FIELD_COLUMNS,
+    Known,
+)
+from kdgat.canbus.profile.identifier import NEAR, NEAR_S, IdentifierProfile
+
+FIX: Final = "make it with `kdgat profile`"
+_LONG_S = 55.0  # from which on it says how many identifiers a profile may have missed:
+_FEW = 3.0  # and this many times what came anew in its second half
+_FEWEST_MESSAGES = 3  # of an identifier that is known
+_FREQUENT, _FEWEST_FREQUENT, _FITTING = 24, 5, 0.8  # of identifiers that are compared with a log's
+
+
+class Drive(Config):
+    """A recording that a profile was learned from."""
+
+    name: str
+    content_hash: str
+    seconds: float = Field(ge=0.0)
+    num_messages: int = Field(ge=0)
+    num_alarms: int = Field(ge=0, description="of its identifiers' own habits")
+    alarm_s: float = Field(ge=0.0)
+    is_trusted: bool = Field(default=False, description="alarms are the vehicle's own, and were not left out")
+
+
+class Profile(Config):
+    """What is known of a vehicle."""
+
+    schema_version: Literal[1] = 1
+    drives: list[Drive] = Field(default=[])
+    identifiers: dict[int, IdentifierProfile] = Field(default={})
+
+    @property
+    def seconds(self) -> float:
+        """Return how much driving it was learned from."""
+        return sum(drive.seconds for drive in self.drives)
+
+    @classmethod
+    def read(cls, path: Path) -> Profile:
+        """Read a file; UserError says what is wrong with it, and the fix."""
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: {FIX}")
+        return read_kept(cls, path.read_bytes(), path, FIX)
+
+    def write(self, path: Path) -> None:
+        """Write it atomically."""
+        write_json_atomically(path, self.model_dump(mode="json"))
+
+    def known(self) -> Known:
+        """Return it as identifiers are judged by it."""
+        rows = sorted((number, one) for number, one in self.identifiers.items() if one.num_messages >= _FEWEST_MESSAGES)
+        habits, curves = np.zeros((len(rows), NUM_HABITS)), np.full((len(rows), NUM_SPANS), np.inf)
+        fields = np.zeros((len(rows), MOST_FIELDS, NUM_FIELD_COLUMNS), np.int64)
+        for row, (_, one) in enumerate(rows):
+            one.fill(habits[row], curves[row], fields[row])
+        fastest = min((one.usual_s for _, one in rows if one.is_timed), default=0.0)
+        return Known(
+            identifier=np.array([number for number, _ in rows], np.uint32),
+            habits=habits,
+            curves=curves,
+            most_changed=np.array([one.most_changed_known for _, one in rows], np.int64),
+            fields=fields,
+            is_expected=np.array([one.is_expected for _, one in rows], np.bool_),
+            others=np.array([self.most_others, fastest if isfinite(self.most_others) else 0.0]),
+        )
+
+    def misfit(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32]) -> str:
+        """Say that messages [M] are of another vehicle or recorder than the profile's; empty if they may be of this."""
+        num_frequent, num_fitting = 0, 0
+        for number in np.unique(identifier).tolist():
+            times = timestamp[identifier == number]
+            if len(times) <= _FREQUENT:
+                continue
+            num_frequent += 1
+            usual, known = float(np.median(np.diff(times))), self.identifiers.get(number)
+            if known is not None:
+                num_fitting += abs(usual - known.usual_s) <= NEAR * max(usual, known.usual_s) + NEAR_S
+        if num_frequent < _FEWEST_FREQUENT or num_fitting >= _FITTING * num_frequent:
+            return ""
+        return (
+            f"knows {num_fitting} of the {num_frequent} identifiers that come often, by their usual intervals: it is "
+            "of another vehicle, another recorder, or another state of this one: leave --profile out, or make one of it"
+        )
+
+    @property
+    def most_others(self) -> float:
+        """Return how many messages of unknown identifiers within some seconds are no news; infinite: any number."""
+        if self.seconds < _LONG_S:
+            return inf
+        late = sum(one.first_s > 0.5 * self.seconds for one in self.identifiers.values())
+        return _FEW + _FEW * late / (0.5 * self.seconds) * UNEXPECTED_HALF_S / log(2.0)

@@ -1,0 +1,108 @@
+"""`kdgat profile`: learn what is usual of one vehicle, from minutes of it without attacks."""
+
+from collections.abc import Iterator
+from math import isinf
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kdgat.base import UserError
+from kdgat.cli.compilation import compilation_told
+from kdgat.cli.option_groups import RecordingOptions, spread
+from kdgat.run import counted
+
+if TYPE_CHECKING:
+    from kdgat.canbus import Messages
+    from kdgat.canbus.profile import Profile
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("profile")
+@spread
+def profile(
+    logs: Annotated[list[Path], typer.Argument(metavar="LOG...", help="Recordings without attacks, of any format.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The profile, a JSON file.")],
+    grow: Annotated[
+        Path | None, typer.Option("--grow", metavar="FILE", help="Go on with this profile; --out may be the same file.")
+    ] = None,
+    *,
+    reading: RecordingOptions,
+    trust: Annotated[
+        bool, typer.Option("--trust", help="Take what looks like an attack for the vehicle's own: there is none.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Learn what is usual of one vehicle on one recorder, from minutes of its traffic that hold no attack.
+
+    Who comes, how evenly, in how little time; which values move in small steps, and which bits count. A minute is
+    enough, several drives are better. `kdgat detect LOG --profile FILE` uses it: fewer false alarms, and single forged
+    values, masquerade, unknown identifiers and silence from the first second on become visible.
+    """
+    from kdgat.base import check_file
+    from kdgat.canbus.profile import Profile, learn_profile
+
+    check_file(out, "--out")
+    for log in logs:
+        log.stat()  # that there is none is said before anything is read
+        if out.exists() and out.samefile(log):
+            raise UserError(f"--out {out} is the recording {log}, which it would replace: name another file")
+    start = None if grow is None else Profile.read(grow)
+    with compilation_told(quiet=quiet):
+        learned = learn_profile(_read(logs, reading, start), start, is_trusted=trust)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    learned.write(out)
+    if not quiet:
+        for sentence in _sentences(learned):
+            typer.echo(sentence)
+    typer.echo(str(out))
+
+
+def _read(logs: list[Path], reading: RecordingOptions, start: "Profile | None") -> "Iterator[tuple[str, Messages]]":
+    """Read one log after the other; UserError for one that is learned already, or of another vehicle."""
+    from kdgat.canbus import RecordingError, read_recording
+    from kdgat.canbus.look import Look
+
+    known = set() if start is None else {drive.content_hash for drive in start.drives}
+    for log in logs:
+        messages = read_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
+        look = Look(with_clock=False)
+        list(look.watched([messages]))
+        if problem := look.findings().problem(reading.read()):
+            raise RecordingError(log, problem)
+        if messages.num_attacks:
+            raise UserError(f"{log} holds {messages.num_attacks:,} messages that are labelled as attacks: leave it out")
+        if messages.content_hash() in known:
+            raise UserError(f"{log} was learned already: leave it out")
+        known.add(messages.content_hash())
+        if start is not None and (problem := start.misfit(messages.timestamp, messages.identifier)):
+            raise UserError(f"the profile {problem} ({log})")
+        yield log.name, messages
+
+
+def _sentences(learned: "Profile") -> Iterator[str]:
+    """Say in words what was learned."""
+    rows = learned.identifiers.values()
+    num_timed, num_expected = (sum(getattr(one, name) for one in rows) for name in ("is_timed", "is_expected"))
+    fields = [field for one in rows for field in one.fields]
+    num_smooth = sum(field.kind == "smooth" for field in fields)
+    recordings = counted(len(learned.drives), "recording")
+    yield f"{recordings}, {learned.seconds:,.1f} s, {counted(len(rows), 'identifier')}"
+    yield (
+        f"times: {num_timed} come evenly and are judged from their first message on; {num_expected} of these are missed "
+        "if they do not come at all"
+    )
+    yield (
+        f"payloads: {counted(num_smooth, 'value')} that move in small steps, "
+        f"{counted(len(fields) - num_smooth, 'counter')}"
+    )
+    if isinf(learned.most_others):
+        yield "other identifiers are not judged as unknown: that takes a minute of driving"
+    left_out = [drive for drive in learned.drives if drive.num_alarms and not drive.is_trusted]
+    if left_out:
+        alarms, seconds = sum(drive.num_alarms for drive in left_out), sum(drive.alarm_s for drive in left_out)
+        yield (
+            f"left out: {counted(alarms, 'alarm')} of {seconds:,.1f} s by its identifiers' own habits; if there was no "
+            "attack, --trust takes them for the vehicle's own"
+        )
