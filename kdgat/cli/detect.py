@@ -196,9 +196,7 @@ def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
     if path is None:
         return None
     if not chosen.by_habits:
-        raise UserError(
-            f"--profile {path} is used by the habits of identifiers, and {chosen.name} has none: leave it out"
-        )
+        raise UserError(f"--profile {path} is of the habits of identifiers, and {chosen.name} has none: leave it out")
     from kdgat.canbus.profile import Profile
 
     return Profile.read(path)

@@ -50,6 +50,8 @@ HELP = "Keep graph neural networks trained. Add --debug to any command for a tra
 # Of the paths that options take: what to name where one is empty.
 FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
 FILE_OPTIONS = (
+    "--profile",
+    "--grow",
     "--json",
     "--catalog",
     "--config",

@@ -90,8 +90,8 @@ def _sentences(learned: "Profile") -> Iterator[str]:
     recordings = counted(len(learned.drives), "recording")
     yield f"{recordings}, {learned.seconds:,.1f} s, {counted(len(rows), 'identifier')}"
     yield (
-        f"times: {num_timed} come evenly and are judged from their first message on; {num_expected} of these are missed "
-        "if they do not come at all"
+        f"times: {num_timed} come evenly and are judged from their first message on; {num_expected} of these are "
+        "missed if they do not come at all"
     )
     yield (
         f"payloads: {counted(num_smooth, 'value')} that move in small steps, "

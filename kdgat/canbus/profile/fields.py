@@ -91,7 +91,7 @@ def _divide(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list[tup
         changes += (bits[1:] != bits[:-1]).sum(axis=0)
     # In powers of two of the rate: that of neighbours within a number differs by chance.
     with np.errstate(divide="ignore"):
-        magnitude = np.ceil(np.log2(changes / max(sum(len(one) - 1 for one in stretches), 1)))
+        magnitude = np.rint(np.log2(changes / max(sum(len(one) - 1 for one in stretches), 1)))
     begins = [0, *(np.flatnonzero(magnitude[1:] < magnitude[:-1]) + 1).tolist(), num_bits]
     divided = []
     for first, end in pairwise(begins):

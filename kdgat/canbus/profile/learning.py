@@ -22,6 +22,7 @@ from kdgat.canbus.profile.profile import Drive, Profile
 
 MOST_IN_ALARM: Final = 0.05  # of the time of a drive, that its own habits call suspicious
 _STALL_GAPS, _STALL_S = 8.0, 0.1  # the bus or its recorder stood still
+_BEFORE_ALARM_S = 0.5  # what has come to it before there was an alarm
 _MOST_IDENTIFIERS = 4096  # no bus has as many
 
 
@@ -101,7 +102,9 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
             f"{first:.3f} s (see `kdgat detect`): give other minutes, or --trust if you know that there is no attack"
         )
     is_pause = (gaps > max(_STALL_GAPS * float(gaps.mean()), _STALL_S)) | (read.breaks == RESUMED)
-    left_out = np.zeros_like(is_alarm) if is_trusted else is_alarm
+    left_out = np.zeros_like(is_alarm) if is_trusted else is_alarm.copy()
+    for begin in begins if not is_trusted else ():
+        left_out[np.searchsorted(time, time[begin] - _BEFORE_ALARM_S) : begin] = True
     cut = is_pause | (left_out != np.concatenate([left_out[:1], left_out[:-1]]))
     stretch = np.cumsum(cut)
     keep = ~left_out & (read.breaks != UNTIMED)

@@ -23,7 +23,7 @@ from kdgat.canbus.profile.identifier import NEAR, NEAR_S, IdentifierProfile
 
 FIX: Final = "make it with `kdgat profile`"
 _LONG_S = 55.0  # from which on it says how many identifiers a profile may have missed:
-_FEW = 3.0  # and this many times what came anew in its second half
+_FEW, _MANY_TIMES = 8.0, 3.0  # so many messages, and this many times what came anew in its second half
 _FEWEST_MESSAGES = 3  # of an identifier that is known
 _FREQUENT, _FEWEST_FREQUENT, _FITTING = 24, 5, 0.8  # of identifiers that are compared with a log's
 
@@ -105,4 +105,4 @@ class Profile(Config):
         if self.seconds < _LONG_S:
             return inf
         late = sum(one.first_s > 0.5 * self.seconds for one in self.identifiers.values())
-        return _FEW + _FEW * late / (0.5 * self.seconds) * UNEXPECTED_HALF_S / log(2.0)
+        return _FEW + _MANY_TIMES * late / (0.5 * self.seconds) * UNEXPECTED_HALF_S / log(2.0)

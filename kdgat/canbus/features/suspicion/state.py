@@ -69,6 +69,7 @@ from kdgat.canbus.features.suspicion.known import (
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
 _SCAN_S = 0.02  # between two looks at all identifiers
+_REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has woken
 
 
 class Suspicions(NamedTuple):
@@ -236,6 +237,7 @@ def _judge(
                 reason, weight = NEW, weight + 1.0
         if (
             rows[number] < 0
+            and known[habit.RUN] < _REGULAR
             and not (known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known))
             and count_unexpected(bus, now, profile.others[MOST_OTHERS])
         ):

@@ -1,0 +1,143 @@
+"""What a profile adds to the habits of identifiers: from the first message on, and for single messages."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.canbus import OnlineWindows, WindowConfig
+from kdgat.canbus.features.suspicion import (
+    JUMP,
+    MANY_BITS,
+    NEW,
+    NOTHING,
+    SILENT,
+    STILL,
+    TOO_MANY,
+    Known,
+    WindowSuspicions,
+)
+from kdgat.canbus.profile import learn_profile
+from tests.canbus.profile.car import PERIODS_S, SPEED, Row, drive, rows_of
+
+SIZE = 20
+
+
+@cache
+def _known() -> Known:
+    return learn_profile([("a", drive(rows_of(120.0, 1)))]).known()
+
+
+def _judged(rows: list[Row], known: Known | None, cuts: tuple[int, ...] = ()) -> WindowSuspicions:
+    messages = drive(rows)
+    stream = OnlineWindows(WindowConfig(size=SIZE, stride=SIZE), by_habits=True, known=known)
+    found = []
+    for start, stop in zip((0, *cuts), (*cuts, len(messages)), strict=True):
+        stream.feed(messages.select(slice(start, stop)))
+        found.append(stream.suspicions)
+    return WindowSuspicions(*map(np.concatenate, zip(*found, strict=True)))
+
+
+def _ends(rows: list[Row]) -> NDArray[np.float64]:
+    return np.array([time_s for time_s, *_ in sorted(rows)][SIZE - 1 :: SIZE])
+
+
+def _reasons(found: WindowSuspicions) -> set[tuple[int, int]]:
+    has_reason = found.is_alarm & (found.reason != NOTHING)
+    return set(zip(found.reason[has_reason].tolist(), found.suspect[has_reason].tolist(), strict=True))
+
+
+def test_another_drive_of_the_car_is_no_alarm() -> None:
+    assert not _judged(rows_of(60.0, 7), _known()).is_alarm.any()
+
+
+def test_a_single_forged_value_is_found_and_nothing_beside_it() -> None:
+    rows = rows_of(20.0, 7)
+    own = [place for place, row in enumerate(rows) if row[1] == SPEED]
+    times = []
+    for place in own[100::100]:
+        time_s, identifier, payload = rows[place]
+        forged = (int.from_bytes(payload[:2], "big") + 20000) % 40000
+        rows[place] = (time_s, identifier, forged.to_bytes(2, "big") + payload[2:])
+        times.append(time_s)
+    found, ends = _judged(rows, _known()), _ends(rows)
+    assert not _judged(rows, None).is_alarm.any()
+    assert all(found.is_alarm[(ends > time_s) & (ends < time_s + 0.1)].any() for time_s in times)
+    near = np.min(np.abs(ends[:, None] - np.array(times)), axis=1) < 0.15
+    assert not found.is_alarm[~near].any()
+    assert _reasons(found) <= {(JUMP, SPEED), (MANY_BITS, SPEED)}
+
+
+def test_a_single_random_payload_is_found() -> None:
+    rows = rows_of(20.0, 7)
+    place = [place for place, row in enumerate(rows) if row[1] == SPEED][500]
+    before = rows[place][2]
+    rows[place] = (*rows[place][:2], bytes(one ^ 0xFF for one in before))
+    found = _judged(rows, _known())
+    assert _reasons(found) <= {(JUMP, SPEED), (MANY_BITS, SPEED)}
+    assert found.is_alarm.any()
+
+
+def test_a_masquerade_whose_counter_stands_still_is_found() -> None:
+    rows = rows_of(20.0, 7)
+    constant = next(payload for _, identifier, payload in rows if identifier == SPEED)
+    attacked = [(time, one, constant if one == SPEED and 8.0 < time < 14.0 else data) for time, one, data in rows]
+    found, ends = _judged(attacked, _known()), _ends(attacked)
+    assert found.is_alarm[(ends > 8.5) & (ends < 14.0)].mean() > 0.95
+    assert (STILL, SPEED) in _reasons(found)
+    assert not found.is_alarm[(ends < 8.0) | (ends > 14.5)].any()
+
+
+def test_an_identifier_that_never_comes_is_missed_but_not_a_whole_unit() -> None:
+    rows = [row for row in rows_of(20.0, 7) if row[1] != SPEED]
+    found, ends = _judged(rows, _known()), _ends(rows)
+    assert found.is_alarm[(ends > 2.2) & (ends < 6.5)].all()
+    assert _reasons(found) == {(SILENT, SPEED)}
+    assert not found.is_alarm[ends > 8.0].any()  # it is no news for ever
+    unit = [row for row in rows_of(20.0, 7) if row[1] not in (SPEED, 0x220)]
+    assert not _judged(unit, _known()).is_alarm.any()
+
+
+def test_a_flood_is_found_from_the_first_second_on() -> None:
+    random = np.random.default_rng(2)
+    times = np.cumsum(random.uniform(0.004, 0.008, 1000))
+    rows = rows_of(20.0, 7) + [(float(one), SPEED, bytes(8)) for one in times if one < 3.0]
+    found, ends = _judged(rows, _known()), _ends(rows)
+    assert found.is_alarm[(ends > 0.3) & (ends < 3.0)].mean() > 0.9
+    assert any(reason in (TOO_MANY, MANY_BITS, JUMP) and one == SPEED for reason, one in _reasons(found))
+    assert not found.is_alarm[ends > 4.0].any()
+
+
+def test_one_message_a_second_of_an_unknown_identifier_is_found_once_it_is_no_chance() -> None:
+    times = np.arange(0.5, 60.0, 1.0) + np.random.default_rng(1).uniform(-0.3, 0.3, 60)
+    rows = rows_of(60.0, 7) + [(float(one), 0x188, bytes(8)) for one in times]
+    found, ends = _judged(rows, _known()), _ends(rows)
+    late = [one for one in times if one > 15.0]
+    assert np.mean([found.is_alarm[np.searchsorted(ends, one)] for one in late]) > 0.9
+    assert _reasons(found) == {(NEW, 0x188)}
+    few = rows_of(60.0, 7) + [(float(one), 0x7DF, bytes(8)) for one in times[:4]]
+    assert not _judged(few, _known()).is_alarm.any()
+
+
+def test_pieces_are_judged_as_the_whole() -> None:
+    rows = rows_of(20.0, 7)
+    place = [place for place, row in enumerate(rows) if row[1] == SPEED][500]
+    rows[place] = (*rows[place][:2], bytes(8))
+    whole, pieces = _judged(rows, _known()), _judged(rows, _known(), cuts=(1, 777, 1778))
+    for one, other in zip(whole, pieces, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_what_a_profile_knows_stays_in_a_long_drive() -> None:
+    """What did not come again for minutes is forgotten, but not what the profile has."""
+    rows = rows_of(300.0, 7)
+    own = [place for place, row in enumerate(rows) if row[1] == SPEED]
+    payload = rows[own[-200]][2]
+    forged = (int.from_bytes(payload[:2], "big") + 20000) % 40000
+    rows[own[-200]] = (*rows[own[-200]][:2], forged.to_bytes(2, "big") + payload[2:])
+    found = _judged(rows, _known())
+    assert {one for _, one in _reasons(found)} == {SPEED}
+    assert 1 <= found.is_alarm.sum() <= 3
+    assert len(PERIODS_S) == len(_known().identifier)

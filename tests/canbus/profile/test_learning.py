@@ -1,0 +1,100 @@
+"""Profiles: what minutes without attacks show of a car, how they grow, and what they refuse."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kdgat.canbus.profile import Profile, ProfileError, learn_profile
+from tests.canbus.profile.car import PERIODS_S, SPEED, drive, rows_of
+
+BEGIN_S, END_S = 30.0, 40.0
+
+
+def _flood() -> list[tuple[float, int, bytes]]:
+    random = np.random.default_rng(0)
+    times = BEGIN_S + np.cumsum(random.uniform(0.001, 0.003, 5000))
+    return [(float(one), SPEED, bytes(8)) for one in times if one < END_S]
+
+
+def test_who_comes_and_how_evenly_is_learned() -> None:
+    profile = learn_profile([("a", drive(rows_of(60.0, 1)))])
+    assert set(profile.identifiers) == set(PERIODS_S)
+    for identifier, period_s in PERIODS_S.items():
+        one = profile.identifiers[identifier]
+        assert one.usual_s == pytest.approx(period_s, rel=0.01)
+        assert one.evenness > 0.99
+        assert one.is_timed
+        assert one.is_expected
+        assert one.shortest_s[-1] == pytest.approx(32 * period_s, rel=0.01)
+
+
+def test_a_minute_is_needed_before_others_are_unknown() -> None:
+    assert np.isinf(learn_profile([("a", drive(rows_of(20.0, 1)))]).most_others)
+    assert np.isfinite(learn_profile([("a", drive(rows_of(60.0, 1)))]).most_others)
+
+
+def test_it_grows_by_further_drives_to_what_all_of_them_show() -> None:
+    first = learn_profile([("a", drive(rows_of(30.0, 1)))])
+    without = [row for row in rows_of(40.0, 2) if row[1] != 0x43F]
+    grown = learn_profile([("b", drive(without))], first)
+    assert [one.name for one in grown.drives] == ["a", "b"]
+    assert grown.seconds == pytest.approx(70.0, abs=0.5)
+    known, new = first.identifiers[SPEED], grown.identifiers[SPEED]
+    assert new.num_messages > known.num_messages
+    assert all(later <= earlier for earlier, later in zip(known.shortest_s, new.shortest_s, strict=True))
+    assert new.longest_s >= known.longest_s
+    assert {one.kind for one in new.fields} == {"smooth", "counter"}
+    assert not grown.identifiers[0x43F].is_expected  # it is not there in every drive
+    assert grown.identifiers[0x316].is_expected
+
+
+def test_drives_that_are_given_together_are_what_one_after_the_other_shows_of_times() -> None:
+    drives = [(name, drive(rows_of(30.0, seed))) for name, seed in (("a", 1), ("b", 2))]
+    together, grown = learn_profile(drives), learn_profile(drives[1:], learn_profile(drives[:1]))
+    for identifier in PERIODS_S:
+        one, other = together.identifiers[identifier], grown.identifiers[identifier]
+        assert one.shortest_s == other.shortest_s
+        assert one.longest_s == other.longest_s
+        assert one.num_messages == other.num_messages
+
+
+def test_minutes_that_look_attacked_are_refused_unless_they_are_trusted() -> None:
+    attacked = drive(rows_of(60.0, 1) + _flood())
+    with pytest.raises(ProfileError, match=r"day\.log: looks attacked: .* the first at 30\..*--trust"):
+        learn_profile([("day.log", attacked)])
+    assert learn_profile([("day.log", attacked)], is_trusted=True).identifiers[SPEED].shortest_s[-1] < 0.2
+
+
+def test_a_short_alarm_is_left_out() -> None:
+    short = [row for row in _flood() if row[0] < BEGIN_S + 1.0]
+    profile = learn_profile([("a", drive(rows_of(60.0, 1) + short))])
+    assert profile.drives[0].num_alarms == 1
+    assert 0.5 < profile.drives[0].alarm_s < 2.0
+    clean = learn_profile([("a", drive(rows_of(60.0, 1)))])
+    learned, usual = profile.identifiers[SPEED].shortest_s[-1], clean.identifiers[SPEED].shortest_s[-1]
+    assert learned > 0.8 * usual  # but for the first moments, before it was an alarm
+
+
+def test_a_log_without_messages_is_refused() -> None:
+    with pytest.raises(ProfileError, match="holds no message"):
+        learn_profile([("empty", drive(rows_of(10.0, 1)).select(slice(0)))])
+
+
+def test_a_profile_says_that_a_log_is_of_another_car() -> None:
+    profile = learn_profile([("a", drive(rows_of(60.0, 1)))])
+    own, other = drive(rows_of(10.0, 5)), drive([(time, 2 * one, data) for time, one, data in rows_of(10.0, 5)])
+    assert profile.misfit(own.timestamp, own.identifier) == ""
+    assert "knows 0 of the 6 identifiers" in profile.misfit(other.timestamp, other.identifier)
+    slower = drive([(3.0 * time, one, data) for time, one, data in rows_of(10.0, 5)])
+    assert "knows 0 of the 6 identifiers" in profile.misfit(slower.timestamp, slower.identifier)
+    flooded = drive(rows_of(60.0, 5) + _flood())
+    assert profile.misfit(flooded.timestamp, flooded.identifier) == ""
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    profile = learn_profile([("a", drive(rows_of(30.0, 1)))])
+    profile.write(tmp_path / "car.json")
+    assert Profile.read(tmp_path / "car.json") == profile
