@@ -38,6 +38,10 @@ class _Stretch(NamedTuple):
     payload: NDArray[np.uint64]
     length: NDArray[np.uint8]
 
+    def select(self, rows: NDArray[np.int64]) -> _Stretch:
+        """Return some rows."""
+        return _Stretch(self.time[rows], self.identifier[rows], self.payload[rows], self.length[rows])
+
 
 def learn_profile(
     drives: Iterable[tuple[str, Messages]], profile: Profile | None = None, *, is_trusted: bool = False
@@ -60,7 +64,7 @@ def learn_profile(
             order = np.argsort(stretch.identifier, kind="stable")
             numbers, begins = np.unique(stretch.identifier[order], return_index=True)
             for number, own in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-                stretches.setdefault(number, []).append(_Stretch(*(column[own] for column in stretch)))
+                stretches.setdefault(number, []).append(stretch.select(own))
                 first_s.setdefault(number, seconds + float(stretch.time[own[0]] - found[0].time[0]))
                 present.add(number)
         new.append(drive)
