@@ -6,6 +6,7 @@ Its torch is compared with the GPUs that jobs will get; without an image, that o
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -89,7 +90,8 @@ class NodeImage:
             whose = f"image {self.name}"
         else:
             python = os.path.expandvars(self._site.python or sys.executable)
-            found, whose = torch_of_python(python), f"the torch of {python}"
+            is_shared = self._site.python is not None or shutil.which("sbatch") is not None  # else of no node
+            found, whose = torch_of_python(python) if is_shared else None, f"the torch of {python}"
         if found is None:
             log(f"site {self._site.name}: {whose} cannot be asked here, so whether it has code for GPUs is not checked")
             return

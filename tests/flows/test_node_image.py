@@ -1,4 +1,5 @@
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,7 @@ def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monk
         return CUDA_13
 
     monkeypatch.setattr(node_image, "torch_of_python", answer)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")  # a login node
     monkeypatch.setenv("OF_SITE", "/apps")
     site = Site(name="here", scheduler="slurm", gpu_type="v100")
     for one in (site, site.model_copy(update={"python": "$OF_SITE/bin/python"})):
@@ -144,6 +146,10 @@ def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monk
     NodeImage(site).check_gpus([ON_V100.model_copy(update={"gpus": 0})])
     NodeImage(Site(name="local")).check_gpus([ON_V100])
     assert len(asked) == 2, "where no job gets a GPU nothing is asked"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    said: list[str] = []
+    NodeImage(site).check_gpus([ON_V100], said.append)
+    assert (len(asked), len(said)) == (2, 1), "a machine that submits nothing shares no Python with nodes"
 
 
 def test_a_driver_that_a_job_met_is_refused_before_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
