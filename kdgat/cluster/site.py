@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 
 import kdgat
 from kdgat.base import Config, ConfigurationError, UserError, validate_config
-from kdgat.base.configuration import read_yaml
+from kdgat.base.configuration import describe_yaml_error, read_yaml
 from kdgat.base.files import read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
@@ -295,7 +295,7 @@ def read_site(path: Path) -> Site:
     except UserError as error:
         raise SiteError(str(error)) from error
     except yaml.YAMLError as error:
-        raise SiteError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise SiteError(f"{path} is no YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, dict):
         raise SiteError(f"{path} is not a mapping of keys to values: see example.yaml")
     try:
