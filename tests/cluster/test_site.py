@@ -194,6 +194,12 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
             "{gpu_request: mps, gpu_share: 25, limits: {gpus: 1}, bigger_gpu_types: [a100]}",
             ["gpu_request: mps", "leave bigger_gpu_types out"],
         ),
+        ("bigger_gpu_types: [a100, a100]", ["bigger_gpu_types: a100, a100: a type stands twice"]),
+        (
+            "gpu_type: a100\nbigger_gpu_types: [v100]",
+            ["bigger_gpu_types: v100 has 32 GB at most", "40 GB or more of a100 were too small", "the smallest first"],
+        ),
+        ("bigger_gpu_types: [h100-80gb, a100-80gb]", ["a100-80gb has 80 GB at most", "80 GB or more of h100-80gb"]),
         ("partitions: gpu", ["'partitions'", "did you mean 'partition'"]),
         ("limits: {walltim: 3}", ["limits", "did you mean 'walltime'"]),
         ("limits: {walltime: 12:99:00}", ["limits.walltime='12:99:00' has 99 minutes", "write 13:39:00"]),
@@ -244,6 +250,19 @@ def test_a_wrong_site_file_is_refused_with_file_key_value_and_fix(tmp_path: Path
         read_site(path)
     for word in (str(path), *words):
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu_type: v100\nbigger_gpu_types: [v100, a100, h100]",
+        "gpu_type: v100-16g\nbigger_gpu_types: [v100-32g, gold, v100]",
+        "gpu_type: a100_1g.5gb\nbigger_gpu_types: [a100_3g.20gb, a100]",
+        "gpu_type: a40\nbigger_gpu_types: [a100]",
+    ],
+)
+def test_bigger_gpus_are_believed_where_they_may_have_more_memory(tmp_path: Path, text: str) -> None:
+    assert read_site(write_site(tmp_path, "mine", f"scheduler: slurm\n{text}")).bigger_gpu_types
 
 
 def test_directives_that_no_key_stands_for_are_kept(tmp_path: Path) -> None:
