@@ -6,10 +6,11 @@ Its torch is compared with the GPUs that jobs will get; without an image, that o
 import functools
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ from kdgat.container.agreement import (
     find_image,
     torch_of_image,
 )
-from kdgat.run import Run
+from kdgat.run import PlannedStage, Run
+from kdgat.stage.gpus import visible_gpus
 from kdgat.stage.provenance import IMAGE_DIGEST_VARIABLE, IMAGE_STAMP_VARIABLE, IMAGE_VARIABLE
 
 DEFAULT_PYTHON: Final = "python"
@@ -89,7 +91,8 @@ class NodeImage:
             whose = f"image {self.name}"
         else:
             python = os.path.expandvars(self._site.python or sys.executable)
-            found, whose = torch_of_python(python), f"the torch of {python}"
+            is_shared = self._site.python is not None or shutil.which("sbatch") is not None  # else of no node
+            found, whose = torch_of_python(python) if is_shared else None, f"the torch of {python}"
         if found is None:
             log(f"site {self._site.name}: {whose} cannot be asked here, so whether it has code for GPUs is not checked")
             return
@@ -114,18 +117,19 @@ def torch_of_python(python: str) -> dict[str, Any] | None:
 
 
 def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: OnLine = lambda line: None) -> None:
-    """Compare the GPUs of a run's jobs with their precision and the torch of the nodes.
+    """Compare the GPUs of a run's jobs with their precision and the torch of the nodes; log what needs one.
 
     Raises:
         ConfigurationError: on this machine, for an accelerator that is asked for by name and not there.
         SiteError, ImageError: as `stage_resources`, `check_precision` and `check_gpus`.
     """
+    on_gpus = [one for one in run.plan if may_compute_on_gpu(one.config, one.execution)]
     if site.scheduler == "local":
         named = {name for one in run.plan for name in values_of([one.config, one.execution], "accelerator")}
         for name in sorted(named - {"auto", "cpu"}):
             _require_accelerator(name)
+        _say_what_needs_a_gpu(run, lambda one: one in on_gpus and bool(visible_gpus()), "none is seen here", log)
         return
-    on_gpus = [one for one in run.plan if may_compute_on_gpu(one.config, one.execution)]
     names = sorted({one.stage for one in on_gpus})
     asked = {name: stage_resources(name, run.resources, site, command_line) for name in names}
     for one in on_gpus:
@@ -133,7 +137,18 @@ def check_gpus_of_run(run: Run, site: Site, command_line: ResourceRequest, log: 
         if resources.gpus and resources.gpu_type is not None:
             for precision in values_of([one.config, one.execution], "precision"):
                 check_precision(site, resources.gpu_type, precision)
+    _say_what_needs_a_gpu(
+        run, lambda one: one in on_gpus and asked[one.stage].gpus > 0, "no job that trains asks for one", log
+    )
     NodeImage(site).check_gpus(asked.values(), log)
+
+
+def _say_what_needs_a_gpu(run: Run, has_gpu: Callable[[PlannedStage], bool], why: str, log: OnLine) -> None:
+    """Say which keys change nothing because no stage that has them has a GPU; else only its own log says it."""
+    for key in ("capture", "memory_snapshot"):
+        wanting = [one for one in run.plan if any(values_of([one.config, one.execution], key))]
+        if wanting and not any(map(has_gpu, wanting)):
+            log(f"training.{key}=true changes nothing without a GPU, and {why}")
 
 
 @functools.cache  # a sweep asks for each of its trials

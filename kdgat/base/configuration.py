@@ -155,9 +155,41 @@ def write_yaml(value: Any, **options: Any) -> str:
     return text
 
 
+def describe_yaml_error(error: yaml.YAMLError) -> str:
+    """Say in one line what is no YAML, and where."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or error
+    reason = " ".join(str(problem).split())
+    return reason if mark is None else f"line {mark.line + 1}, column {mark.column + 1}: {reason}; mend it there"
+
+
+_WRITE: Final = {  # by pydantic's type of a mistake: its own words are for people who write Python
+    "int": "write a whole number",
+    "float": "write a number",
+    "finite_number": "write a finite number",
+    "bool": "write true or false",
+    "string": "write text, in quotes where it looks like a number",
+    "list": "write a list, as [a, b]",
+    "tuple": "write a list, as [a, b]",
+    "dict": "write keys with values, as {{key: value}}",
+    "model": "write keys with values, as {{key: value}}",
+    "literal_error": "choose {expected}",
+    "greater_than": "write more than {gt}",
+    "greater_than_equal": "write {ge} or more",
+    "less_than": "write less than {lt}",
+    "less_than_equal": "write {le} or less",
+}
+
+
+def _reason_of(detail: Any) -> str:
+    kind = detail["type"]
+    fix = _WRITE.get(kind) or _WRITE.get(re.sub("_(type|parsing|parsing_size|from_float)$", "", kind))
+    return detail["msg"].removeprefix("Value error, ") if fix is None else fix.format_map(detail.get("ctx", {}))
+
+
 def _with_reason(key: str, written: str, detail: Any) -> str:
     """Write `key=value: reason`, without pydantic's words, and once if a check of ours begins with `key=value` too."""
-    reason = detail["msg"].removeprefix("Value error, ")
+    reason = _reason_of(detail)
     own = f"{key.rpartition('.')[2]}={detail['input']!r} "
     return f"{key}={written} {reason.removeprefix(own)}" if reason.startswith(own) else f"{key}={written}: {reason}"
 

@@ -16,7 +16,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from kdgat.base import Config, UserError, validate_config
-from kdgat.base.configuration import read_yaml
+from kdgat.base.configuration import describe_yaml_error, read_yaml
 from kdgat.base.files import read_utf8
 from kdgat.canbus.folders import NO_SCENARIO, FolderContent, survey_folder
 from kdgat.canbus.logs import read_recording
@@ -192,7 +192,7 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     try:
         content = read_yaml(text)
     except yaml.YAMLError as error:
-        raise DatasetError(f"{where}: is no valid YAML: {' '.join(str(error).split())}") from error
+        raise DatasetError(f"{where}: is no valid YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, Mapping):
         raise DatasetError(f"{where}: must map dataset names to entries, `my_cars: {{description: ...}}`")
     entries = {}

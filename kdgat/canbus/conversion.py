@@ -14,6 +14,8 @@ from kdgat.canbus.readers.rows import Rows
 
 ECHO_S: Final = 1e-3
 """Seconds within which the same message again is taken for its echo."""
+_FEWEST_RISES: Final = 50  # of differences, of which about as many fall
+_FALLS_OF_RISES: Final = 0.1  # of times, some of which step back
 
 
 class Conversion:
@@ -24,6 +26,8 @@ class Conversion:
         self._path = path
         self._options = options
         self._clock = 0.0
+        self._before = np.zeros(0)  # the stamp before, once there is one
+        self._rises = self._falls = 0  # of stamps against the one before
         # Of each identifier the last message, unless its echo has come: time, payload and length.
         self._last: dict[int, list[float]] = {}
 
@@ -40,10 +44,25 @@ class Conversion:
         if unit != DIFFERENCES:
             rows.timestamp /= UNITS_PER_S[unit]
             return
+        self._refuse_times(rows.timestamp[np.isfinite(rows.timestamp)])
         steps = np.where(np.isfinite(rows.timestamp), rows.timestamp, 0.0)
         # One after the other, so that portions have the sums of the whole, bit for bit.
         rows.timestamp = np.cumsum(np.concatenate([[self._clock], steps]))[1:]
         self._clock = float(rows.timestamp[-1]) if len(steps) else self._clock
+
+    def _refuse_times(self, stamps: NDArray[np.float64]) -> None:
+        """Refuse stamps that grow as times do, and differences do not; added up they would be times without meaning."""
+        stamps = np.concatenate([self._before, stamps])
+        self._before = stamps[-1:]
+        changes = np.diff(stamps)
+        self._rises += np.count_nonzero(changes > 0.0)
+        self._falls += np.count_nonzero(changes < 0.0)
+        if self._rises >= _FEWEST_RISES and self._falls <= _FALLS_OF_RISES * self._rises:
+            raise RecordingError(
+                self._path,
+                f"time_unit={DIFFERENCES!r}: its times grow from row to row, so they are no differences: leave "
+                "--time-unit out, or say in which unit they are, as --time-unit ms",
+            )
 
     def drop_echoes(self, messages: Messages) -> Messages:
         """Leave out messages that come a second time within ECHO_S, if that is asked for; count them."""

@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.base.files import read_utf8
-from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, UNTOLD, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.messages import (
+    MAX_IDENTIFIER,
+    MAX_PAYLOAD_BYTES,
+    UNTOLD,
+    AttackCampaign,
+    Messages,
+    ReadOptions,
+    RecordingError,
+)
 from kdgat.canbus.names import ATTACKS_SUFFIX, METADATA_NAME, recording_name, recording_stem
 
 ATTACK_FREE: Final = "attack_free"
@@ -82,25 +90,37 @@ def _table_beside(path: Path) -> Path:
     return path.with_name(f"{recording_stem(path)}{ATTACKS_SUFFIX}")
 
 
-def label_by_surroundings(messages: Messages, path: Path) -> None:
+def label_by_surroundings(messages: Messages, path: Path, options: ReadOptions | None = None) -> None:
     """Label messages without labels by what is beside their file; RecordingError where that does not fit the log."""
     found = labels_beside(path, messages.scenario)
     if isinstance(found, Path):
-        label_by_times(messages, path, found)
+        label_by_times(messages, path, found, options)
     elif found is not None:
         messages.labelled, messages.labels_from = True, f"{found} in the scenario's name"
 
 
-def label_by_times(messages: Messages, path: Path, attacks: Path) -> None:
+def label_by_times(messages: Messages, path: Path, attacks: Path, options: ReadOptions | None = None) -> None:
     """Label the messages of a log by the times of its attacks.
 
     With an id its messages in that time (which have the payload, if one is given) are attacks. Without one nobody knows
     which were injected: all of that time are, and no identifier of a window is told as attacked.
 
     Raises:
-        RecordingError: for a file that cannot be read, times outside of the log, and ids that it does not hold.
+        RecordingError: for a file that cannot be read, times outside of the log, and ids that it does not hold; where
+            the log was read wrongly, as in another unit of times than `options` should say, for that.
     """
     times = read_attack_times(attacks, path)
+    try:
+        _label(messages, path, attacks, times)
+    except RecordingError as misfit:
+        from kdgat.canbus.look import look_at  # and the kernels that it compiles
+
+        if problem := look_at(messages).problem(options):
+            raise RecordingError(path, problem) from misfit
+        raise
+
+
+def _label(messages: Messages, path: Path, attacks: Path, times: Sequence[AttackTime]) -> None:
     offset = _offset(messages, path, attacks, times)
     messages.label = np.zeros(len(messages), np.uint8)
     campaigns = []

@@ -100,7 +100,7 @@ def read_recording(
 
         messages.campaigns = read_campaigns(path)
     if not messages.labelled:
-        label_by_surroundings(messages, path)
+        label_by_surroundings(messages, path, options)
     return messages
 
 

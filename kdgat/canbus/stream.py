@@ -173,7 +173,7 @@ def stream_labelled(
     if attacks is not None:
         if messages.labelled and not messages.labels_from:
             raise RecordingError(path, f"has labels of its own; leave --attacks {attacks} out")
-        label_by_times(messages, path, attacks)
+        label_by_times(messages, path, attacks, options)
     status = StreamStatus(len(messages), messages.num_bad_rows, messages.passed_over, bad_rows=messages.bad_rows)
     return MessageStream(iter([messages]), status, lambda: None)
 

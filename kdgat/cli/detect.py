@@ -19,6 +19,7 @@ from kdgat.run import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
+    from kdgat.can.detection.watch import Summary
     from kdgat.canbus import Messages
     from kdgat.canbus.look import Look
     from kdgat.canbus.profile import Profile
@@ -154,15 +155,26 @@ def detect(
     is_broken_off = stop.is_set() and not is_live
     problem = "" if is_broken_off else watch.summary.problem(bool(chosen.members))
     if not quiet:
-        notes = (*_notes(stream.status), *(f"note: {note}" for note in look.findings().notes()))
+        seen = look.findings()
+        notes = (*_notes(stream.status), *(f"note: {note}" for note in seen.notes()))
         part = "interrupted before the end: " if is_broken_off else ""
-        for note in notes if problem else (*notes, f"{part}{watch.summary.sentence()} (detector {chosen.name})"):
+        summary = f"{part}{watch.summary.sentence()}{unjudged_text(watch.summary, seen.num_identifiers)}"
+        for note in notes if problem else (*notes, f"{summary} (detector {chosen.name})"):
             print(note, file=sys.stderr)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
     if problem:
         raise UserError(f"{log or follow or bus}: {problem}")
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
+
+
+def unjudged_text(summary: "Summary", num_identifiers: int) -> str:
+    """Say behind a summary why identifiers could not be judged by their times; nothing of those that nobody counted."""
+    num_uneven, num_seldom = summary.num_frequent - summary.num_judged, num_identifiers - summary.num_frequent
+    if num_uneven > 0:  # which the summary says
+        return f", {num_uneven:,} came unevenly{f', {num_seldom:,} more too seldom' if num_seldom > 0 else ''}"
+    named = counted(num_seldom, "identifier")
+    return f"; {named} came too seldom to be judged by their times" if num_seldom > 0 else ""
 
 
 def _refuse_unused(reading: RecordingOptions, follow: Path | None, bus: str | None) -> None:

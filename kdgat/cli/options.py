@@ -222,7 +222,7 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     import yaml
 
     from kdgat.base import ConfigurationError
-    from kdgat.base.configuration import read_yaml
+    from kdgat.base.configuration import describe_yaml_error, read_yaml
     from kdgat.base.files import read_utf8
 
     try:
@@ -230,7 +230,7 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     except UserError as error:
         raise ConfigurationError(f"--config {error}") from error
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"--config {path} is no YAML: {' '.join(str(error).split())}") from error
+        raise ConfigurationError(f"--config {path} is no YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, dict):
         raise ConfigurationError(
             f"--config {path} is not a mapping of keys to values: `kdgat config show {family.name}` prints one"

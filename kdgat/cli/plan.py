@@ -62,6 +62,10 @@ def plan_command(family: "Family") -> Any:
 
             print(flowchart(run.plan, states_in(out)))
             return
+        if where.scheduler != "local":  # this machine may be none that computes
+            from kdgat.cli.flow_run import check_gpus
+
+            check_gpus(run, where, request)
         job_requests = plan_job_requests(run, where, request, out)
         jobs, changes = plan_jobs(where, job_requests)
         described = with_times(run, family.describe(run, jobs, given), job_requests, jobs)

@@ -16,24 +16,8 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from kdgat.base import write_json_atomically
 from kdgat.cluster.site import Site, SiteError
 from kdgat.container.layout import cache_folder
-from kdgat.stage.gpus import AMPERE, FOR_CUDA_12, OF_AMPERE, Card, has_kernels, range_of
+from kdgat.stage.gpus import AMPERE, FOR_CUDA_12, OF_AMPERE, Card, capability_of, has_kernels, range_of
 
-# Names without the maker's words, with - for any separator; a memory size and the like may follow after one.
-CAPABILITIES: Final = {
-    r"k80": (3, 7),
-    r"p100": (6, 0),
-    r"p4|p40|(gtx-?)?10[678]0(-?ti)?": (6, 1),
-    r"v100s?|titan-?v|gv100": (7, 0),
-    r"t4|titan-?rtx|(rtx-?)?20[678]0(-?ti)?|rtx-?(5000|6000|8000)": (7, 5),
-    r"a100|a30|a800": (8, 0),
-    r"a2|a10g?|a16|a40|(rtx-?)?a[456]000|(rtx-?)?30[6789]0(-?ti)?": (8, 6),
-    r"l4|l20|l40s?|rtx-?[456]000-?ada|(rtx-?)?40[6789]0(-?ti)?": (8, 9),
-    r"h20|h100|h200|h800|gh200": (9, 0),
-    r"b100|b200|gb200": (10, 0),
-    r"b300|gb300": (10, 3),
-    r"(rtx-?)?50[6789]0(-?ti)?|rtx-?pro-?[456]000": (12, 0),
-}
-_MAKER: Final = r"(?:(?:nvidia|tesla|quadro|geforce)-?)*"
 _FIRST_OF_CUDA_12: Final = (7, 0)  # of the cards that the image has code for
 
 
@@ -57,17 +41,6 @@ class SeenCard(BaseModel):
 
 
 _SEEN: Final = TypeAdapter(dict[str, SeenCard])  # by gpu_type
-
-
-def capability_of(gpu_type: str) -> tuple[int, int] | None:
-    """Return the compute capability of the cards of a name; None where the name says nothing.
-
-    >>> capability_of("v100-32g"), capability_of("NVIDIA_A100_80GB"), capability_of("1g.10gb")
-    ((7, 0), (8, 0), None)
-    """
-    name = re.sub(r"[_. ]", "-", gpu_type.lower())
-    found = (one for words, one in CAPABILITIES.items() if re.match(rf"{_MAKER}(?:{words})(?:-(?!ada)|$)", name))
-    return next(found, None)
 
 
 def check_gpus(site: Site, gpu_types: Iterable[str | None], build: TorchBuild, whose: str) -> Iterator[str]:

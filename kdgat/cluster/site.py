@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -19,10 +20,11 @@ from pydantic import Field, field_validator, model_validator
 
 import kdgat
 from kdgat.base import Config, ConfigurationError, UserError, validate_config
-from kdgat.base.configuration import read_yaml
+from kdgat.base.configuration import describe_yaml_error, read_yaml
 from kdgat.base.files import read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
+from kdgat.stage.gpus import memory_of
 
 LOCAL: Final = "local"
 SITES_VARIABLE: Final = "KDGAT_SITES"
@@ -204,6 +206,21 @@ class Site(Config):
         return self
 
     @model_validator(mode="after")
+    def _check_bigger_gpu_types(self) -> Self:
+        bigger = self.bigger_gpu_types
+        if len(set(bigger)) < len(bigger):
+            raise ValueError(f"bigger_gpu_types: {', '.join(bigger)}: a type stands twice: name each once")
+        first = () if self.gpu_type is None or self.gpu_type in bigger else (self.gpu_type,)
+        for smaller, larger in pairwise((*first, *bigger)):
+            known, new = memory_of(smaller), memory_of(larger)
+            if known is not None and new is not None and new[1] <= known[0]:
+                raise ValueError(
+                    f"bigger_gpu_types: {larger} has {new[1]} GB at most, and is asked for where the {known[0]} GB or "
+                    f"more of {smaller} were too small: name types with more memory, the smallest first"
+                )
+        return self
+
+    @model_validator(mode="after")
     def _check_image(self) -> Self:
         if self.image is not None and self.scheduler == "local":
             raise ValueError(
@@ -295,7 +312,7 @@ def read_site(path: Path) -> Site:
     except UserError as error:
         raise SiteError(str(error)) from error
     except yaml.YAMLError as error:
-        raise SiteError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
+        raise SiteError(f"{path} is no YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, dict):
         raise SiteError(f"{path} is not a mapping of keys to values: see example.yaml")
     try:

@@ -18,7 +18,7 @@ import yaml
 from pydantic import Field
 
 from kdgat.base import Config, UserError, unknown_key_text, validate_config
-from kdgat.base.configuration import read_yaml, write_yaml
+from kdgat.base.configuration import describe_yaml_error, read_yaml, write_yaml
 
 DIGITS: Final = 4  # of a number that is drawn: a configuration is read by people
 RANGES: Final = ("uniform", "log", "int")
@@ -197,8 +197,10 @@ def _key_and_value(option: str, text: str, example: str) -> tuple[str, str]:
 def _read(file: Path) -> SpaceFile:
     try:
         content = read_yaml(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--space {file} is no YAML in UTF-8: {' '.join(str(error).split())}") from error
+    except UnicodeDecodeError as error:
+        raise UserError(f"--space {file} is no text in UTF-8: {error}; save it as such") from error
+    except yaml.YAMLError as error:
+        raise UserError(f"--space {file} is no YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, dict):
         raise UserError(f"--space {file} is not a mapping: it may have the keys grid, random, trials, seed")
     return validate_config(SpaceFile, content)

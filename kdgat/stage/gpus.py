@@ -29,6 +29,35 @@ OF_THE_CARD: Final = (NO_KERNELS, OLD_DRIVER)
 FOR_CUDA_12: Final = "use the image for CUDA 12 (kdgat image build gpu)"  # what most of such cards need
 OF_AMPERE: Final = ("bf16-mixed", "tf32")  # precisions that older cards have no units for: emulated, or not at all
 AMPERE: Final = (8, 0)  # its capability
+# Names without the maker's words, with - for any separator; a memory size and the like may follow after one.
+_CAPABILITIES: Final = {
+    r"k80": (3, 7),
+    r"p100": (6, 0),
+    r"p4|p40|(gtx-?)?10[678]0(-?ti)?": (6, 1),
+    r"v100s?|titan-?v|gv100": (7, 0),
+    r"t4|titan-?rtx|(rtx-?)?20[678]0(-?ti)?|rtx-?(5000|6000|8000)": (7, 5),
+    r"a100|a30|a800": (8, 0),
+    r"a2|a10g?|a16|a40|(rtx-?)?a[456]000|(rtx-?)?30[6789]0(-?ti)?": (8, 6),
+    r"l4|l20|l40s?|rtx-?[456]000-?ada|(rtx-?)?40[6789]0(-?ti)?": (8, 9),
+    r"h20|h100|h200|h800|gh200": (9, 0),
+    r"b100|b200|gb200": (10, 0),
+    r"b300|gb300": (10, 3),
+    r"(rtx-?)?50[6789]0(-?ti)?|rtx-?pro-?[456]000": (12, 0),
+}
+_MAKER: Final = r"(?:(?:nvidia|tesla|quadro|geforce)-?)*"
+# Least and most memory of those that are sold by a name, in GB.
+_MEMORY_GB: Final = {
+    r"k80": (12, 24),
+    r"p100": (12, 16),
+    r"v100s?": (16, 32),
+    r"t4|a2|a16": (16, 16),
+    r"a10g?|a30|l4": (24, 24),
+    r"a40|l40s?": (45, 48),
+    r"a100": (40, 80),
+    r"h100": (64, 96),
+    r"h200": (141, 141),
+    r"b200": (180, 192),
+}
 _ARCHITECTURE: Final = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
@@ -103,6 +132,31 @@ def cards_of(listing: str) -> tuple[Card, ...]:
     """
     found = re.findall(r"^(.+), (\d+)\.(\d+), (\d[\d.]*)\s*$", listing, re.MULTILINE)
     return tuple(Card(name, (int(major), int(minor)), driver) for name, major, minor, driver in found)
+
+
+def capability_of(gpu_type: str) -> tuple[int, int] | None:
+    """Return the compute capability of the cards of a name; None where the name says nothing.
+
+    >>> capability_of("v100-32g"), capability_of("NVIDIA_A100_80GB"), capability_of("1g.10gb")
+    ((7, 0), (8, 0), None)
+    """
+    name = re.sub(r"[_. ]", "-", gpu_type.lower())
+    found = (one for words, one in _CAPABILITIES.items() if re.match(rf"{_MAKER}(?:{words})(?:-(?!ada)|$)", name))
+    return next(found, None)
+
+
+def memory_of(gpu_type: str) -> tuple[int, int] | None:
+    """Return the least and the most memory of the cards of a name, GB; None where the name says nothing.
+
+    >>> memory_of("v100-32g"), memory_of("NVIDIA_A100"), memory_of("a100_1g.10gb"), memory_of("gold")
+    ((32, 32), (40, 80), (10, 10), None)
+    """
+    name = re.sub(r"[_. ]", "-", gpu_type.lower())
+    if stated := re.search(r"(?:^|-)(\d+)-?gi?b$|-(\d{2,3})g$", name):
+        size = int(stated[1] or stated[2])
+        return size, size
+    form = r"(?:-(?:sxm\d?|pcie))?"  # whatever else follows may say that it is a part
+    return next((one for words, one in _MEMORY_GB.items() if re.fullmatch(f"{_MAKER}(?:{words}){form}", name)), None)
 
 
 def has_kernels(capability: tuple[int, int], architectures: Iterable[str]) -> bool:

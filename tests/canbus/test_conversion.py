@@ -63,6 +63,28 @@ def test_differences_add_up_whatever_lies_between_and_in_portions_as_in_one(tmp_
         assert np.array_equal(np.concatenate([chunk.timestamp for chunk in stream]), read.timestamp)
 
 
+@pytest.mark.parametrize(("start_s", "per_s"), [(0.0, 1.0), (1.6e9, 1.0), (0.0, 1e3)])
+def test_times_are_not_added_up_as_differences(tmp_path: Path, start_s: float, per_s: float) -> None:
+    written = random_messages(300)
+    times = written.timestamp - written.timestamp[0]
+    times[70] = times[60]  # a step back
+    path = table(tmp_path / "a.csv", written, [f"{per_s * (start_s + time):.6f}" for time in times])
+    options = ReadOptions(time_unit="differences")
+    words = r"a\.csv: time_unit='differences': its times grow from row to row, .*: leave --time-unit out, or say"
+    with pytest.raises(RecordingError, match=words):
+        read_recording(path, options=options)
+    with pytest.raises(RecordingError, match=words), stream_recording(path, 10, options=options) as stream:
+        list(stream)
+
+
+@pytest.mark.parametrize("steps", [[0.01], [0.01] * 99 + [0.011], [0.0, 0.001, 0.002, 0.0, 0.003], [0.01, 0.02]])
+def test_differences_of_any_rhythm_are_added_up(tmp_path: Path, steps: list[float]) -> None:
+    written = random_messages(600)
+    stamps = ["1600000000", *(f"{steps[row % len(steps)]}" for row in range(599))]
+    read = read_recording(table(tmp_path / "a.csv", written, stamps), options=ReadOptions(time_unit="differences"))
+    assert len(read) == 600
+
+
 def test_decimal_ids_and_bytes_are_read_as_such_and_0x_means_hexadecimal(tmp_path: Path) -> None:
     written = random_messages(300)
     stamps = [f"{time:.6f}" for time in written.timestamp]

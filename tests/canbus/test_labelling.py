@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus import Messages, RecordingError, read_recording, write_recording
+from kdgat.canbus import Messages, RecordingError, make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.catalog import DatasetEntry, find_recordings
 from kdgat.canbus.importing import import_recording
 from kdgat.canbus.inspection import inspect_file
 from kdgat.canbus.labelling import label_by_times, labels_beside
 from kdgat.canbus.logs import has_labels
+from kdgat.canbus.messages import ReadOptions
 from tests.canbus.recording_files import write_text
 
 START = 1.5e9
@@ -93,6 +94,22 @@ def test_a_payload_with_wildcards_tells_the_injected_from_the_others(log: Path) 
 def test_times_that_do_not_fit_are_refused(log: Path, table: str, words: str) -> None:
     with pytest.raises(RecordingError, match=words):
         _attacked(log, table)
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_times_that_fit_no_log_in_milliseconds_are_not_what_is_refused(tmp_path: Path, is_beside: bool) -> None:
+    drive = simulate(make_vehicle(5), 12.0)
+    times = np.rint(1e3 * (drive.timestamp - drive.timestamp[0]))
+    rows = [f"{time:.0f},{identifier:x},00" for time, identifier in zip(times, drive.identifier, strict=True)]
+    log = tmp_path / "test_a__drive.csv"
+    log.write_text("\n".join(["timestamp,id,data_field", *rows]))
+    attacks = log.with_name("test_a__drive.attacks.csv" if is_beside else "times.csv")
+    attacks.write_text("20.2,20.8\n")  # of 12 s, and between two milliseconds
+    given = None if is_beside else attacks
+    with pytest.raises(RecordingError, match=r"drive\.csv: times are milliseconds, as it seems: .*say --time-unit ms"):
+        import_recording(log, tmp_path / "mine", "test_b", attacks=given)
+    with pytest.raises(RecordingError, match=r"lies outside of the log, .* for 11\.997 s"):
+        import_recording(log, tmp_path / "mine", "test_b", attacks=given, options=ReadOptions(time_unit="ms"))
 
 
 ROAD = {"injection_id": "0x153", "injection_interval": [2.0, 3.0], "injection_data_str": "X" * 16, "modified": True}

@@ -20,6 +20,7 @@ import pytest
 from kdgat.can.detection.watch import Summary
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.canbus import Messages, write_recording
+from kdgat.cli.detect import unjudged_text
 from tests.can.detection.untrained import drive, untrained
 from tests.support.command_line import PROGRAM, kdgat, started_kdgat
 from tests.support.waiting import wait_until
@@ -311,6 +312,10 @@ def test_summary_says_how_many_identifiers_could_be_judged() -> None:
     some, all_of_them = Summary(num_judged=12, num_frequent=51), Summary(num_judged=51, num_frequent=51)
     assert some.sentence().endswith("; by their times 12 of 51 identifiers could be judged")
     assert "judged" not in all_of_them.sentence()
+    assert unjudged_text(some, 81) == ", 39 came unevenly, 30 more too seldom"
+    assert unjudged_text(some, 51) == unjudged_text(some, 0) == ", 39 came unevenly"
+    assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom to be judged by their times"
+    assert unjudged_text(all_of_them, 51) == unjudged_text(all_of_them, 0) == ""
 
 
 def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:

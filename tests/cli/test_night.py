@@ -27,7 +27,7 @@ def test_a_rule_is_read_from_words() -> None:
         ),
         (("my_cars", "--promotion", "marign=0.1"), "--promotion: unknown key 'marign': did you mean 'margin'?"),
         (("my_cars", "--promotion", "margin"), "--promotion margin: write KEY=VALUE"),
-        (("my_cars", "--promotion", "margin=2"), "--promotion: margin=2: Input should be less than or equal to 1"),
+        (("my_cars", "--promotion", "margin=2"), "--promotion: margin=2: write 1.0 or less"),
         (("my_cars", "-O", "start_from=runs/a"), "config.start_from=runs/a: the night chooses it"),
         (("my_cars", "-O", "stages=[normal]"), "needs the stage evaluation"),
         (("my_cars", "--walltime", "01:00:00"), "with --site local stages are processes of this machine"),

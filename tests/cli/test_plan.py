@@ -36,6 +36,14 @@ def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     assert "cores 48 instead of 99, as osc-pitzer grants no more: prepare" in done.stdout
 
 
+def test_the_plan_for_a_site_refuses_a_precision_that_its_gpus_have_no_units_for(tmp_path: Path) -> None:
+    words = ("plan", "can", "--data-root", tmp_path, "--dataset", "absent", "-O", "training.precision=bf16-mixed")
+    done = kdgat(*words, "--site", "osc-pitzer", "-O", "resources.normal.gpus=1", status=1)
+    assert done.stderr.startswith("error: site osc-pitzer gives v100 (7.0), and training.precision=bf16-mixed needs ")
+    kdgat(*words, "--site", "osc-pitzer", "--gpus", 0, status=0)
+    kdgat(*words, status=0)
+
+
 def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_path: Path) -> None:
     used = Usage(
         time=0.0, run="a/evaluation", family="can", stage="evaluation", device="Tesla V100", units="stages", done=1,

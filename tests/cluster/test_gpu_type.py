@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.cluster import Resources, Site, SiteError
-from kdgat.cluster.gpu_type import TorchBuild, capability_of, check_gpus, check_precision, keep_card, seen_card
-from kdgat.stage.gpus import cards_of
+from kdgat.cluster.gpu_type import TorchBuild, check_gpus, check_precision, keep_card, seen_card
+from kdgat.stage.gpus import capability_of, cards_of
 
 CUDA_12 = TorchBuild(
     torch="2.10.0+cu128",

@@ -194,14 +194,25 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
             "{gpu_request: mps, gpu_share: 25, limits: {gpus: 1}, bigger_gpu_types: [a100]}",
             ["gpu_request: mps", "leave bigger_gpu_types out"],
         ),
+        ("bigger_gpu_types: [a100, a100]", ["bigger_gpu_types: a100, a100: a type stands twice"]),
+        (
+            "gpu_type: a100\nbigger_gpu_types: [v100]",
+            ["bigger_gpu_types: v100 has 32 GB at most", "40 GB or more of a100 were too small", "the smallest first"],
+        ),
+        ("bigger_gpu_types: [h100-80gb, a100-80gb]", ["a100-80gb has 80 GB at most", "80 GB or more of h100-80gb"]),
         ("partitions: gpu", ["'partitions'", "did you mean 'partition'"]),
         ("limits: {walltim: 3}", ["limits", "did you mean 'walltime'"]),
         ("limits: {walltime: 12:99:00}", ["limits.walltime='12:99:00' has 99 minutes", "write 13:39:00"]),
         ("staging: scratch", ["staging: scratch needs the key scratch"]),
         ("limits: {memory: 1O G}", ["limits.memory='1O G'", "85G"]),
-        ("defaults: {cores: -2}", ["defaults.cores=-2"]),
-        ("defaults: {gpus: yes}", ["defaults.gpus='yes'", "valid integer"]),
-        ("limits: {jobs: 0}", ["limits.jobs=0"]),
+        ("defaults: {cores: -2}", ["defaults.cores=-2: write 1 or more"]),
+        ("defaults: {gpus: yes}", ["defaults.gpus='yes': write a whole number"]),
+        ("defaults: {cores: 2.5}", ["defaults.cores=2.5: write a whole number"]),
+        ("defaults: {adaptive: maybe}", ["defaults.adaptive='maybe': write true or false"]),
+        ("limits: 3", ["limits=3: write keys with values, as {key: value}"]),
+        ("prologue: module load cuda", ["prologue='module load cuda': write a list, as [a, b]"]),
+        ("account: 7", ["account=7: write text, in quotes"]),
+        ("limits: {jobs: 0}", ["limits.jobs=0: write 1 or more"]),
         ("defaults: {memory: 9G}\nlimits: {memory: 8G}", ["defaults.memory=9G", "limits.memory=8G"]),
         ("defaults: {walltime: 1-0}\nlimits: {walltime: 16:00:00}", ["1-00:00:00", "16:00:00"]),
         ("gpu_type: v100:1", ["gpu_type='v100:1'", "as v100"]),
@@ -224,12 +235,13 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
         ("directives: ['--export=NONE']", ["directives", "set variables in prologue"]),
         ("directives: ['--comment=\"open']", ["directives", "close the quotes"]),
         ('directives: ["--x\\n--y"]', ["directives", "--constraint=48core"]),
-        ("poll_interval_s: 0", ["poll_interval_s=0"]),
-        ("silence_timeout_s: .inf", ["silence_timeout_s=inf"]),
-        ("on_start_timeout: never", ["on_start_timeout='never'", "'wait'", "'stop'"]),
+        ("poll_interval_s: 0", ["poll_interval_s=0: write more than 0"]),
+        ("silence_timeout_s: .inf", ["silence_timeout_s=inf: write a finite number"]),
+        ("on_start_timeout: never", ["on_start_timeout='never': choose 'wait' or 'stop'"]),
         ("scheduler: pbs", ["scheduler='pbs'", "'slurm'"]),
         ("just words", ["not a mapping", "example.yaml"]),
-        ("a: [", ["no YAML"]),
+        ("scheduler: slurm\na: [", ["is no YAML: line 2, column 5: expected the node content, but", "mend it there"]),
+        ("name: a\nname: b", ["is no YAML: the key 'name' stands twice, in lines 1 and 2: remove one"]),
     ],
 )
 def test_a_wrong_site_file_is_refused_with_file_key_value_and_fix(tmp_path: Path, text: str, words: list[str]) -> None:
@@ -238,6 +250,19 @@ def test_a_wrong_site_file_is_refused_with_file_key_value_and_fix(tmp_path: Path
         read_site(path)
     for word in (str(path), *words):
         assert word in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "gpu_type: v100\nbigger_gpu_types: [v100, a100, h100]",
+        "gpu_type: v100-16g\nbigger_gpu_types: [v100-32g, gold, v100]",
+        "gpu_type: a100_1g.5gb\nbigger_gpu_types: [a100_3g.20gb, a100]",
+        "gpu_type: a40\nbigger_gpu_types: [a100]",
+    ],
+)
+def test_bigger_gpus_are_believed_where_they_may_have_more_memory(tmp_path: Path, text: str) -> None:
+    assert read_site(write_site(tmp_path, "mine", f"scheduler: slurm\n{text}")).bigger_gpu_types
 
 
 def test_directives_that_no_key_stands_for_are_kept(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ import pytest
 
 from flows import node_image
 from flows.execution import Execution
-from flows.node_image import NodeImage
+from flows.node_image import NodeImage, check_gpus_of_run
 from kdgat.base import ConfigurationError
 from kdgat.can.inputs import can_run
 from kdgat.cluster import ResourceRequest, Resources, Site, SiteError
@@ -15,6 +16,7 @@ from kdgat.cluster.gpu_type import keep_card
 from kdgat.container import ImageError
 from kdgat.container.agreement import describe_here, image_notes, keep_notes
 from kdgat.run import OutputDirectory
+from kdgat.stage import gpus as gpus_of_stages
 from kdgat.stage import package_version
 from kdgat.stage.gpus import cards_of
 from tests.can.small_runs import make_config
@@ -114,6 +116,31 @@ def test_a_run_on_the_processor_may_be_given_gpus_that_nothing_takes(tmp_path: P
     Execution(can_run(config), OutputDirectory(tmp_path), site, ResourceRequest(gpus=1))
 
 
+@pytest.mark.parametrize(
+    ("site", "gpus", "visible", "why"),
+    [
+        (Site(name="local"), 0, "", "none is seen here"),
+        (Site(name="local"), 0, "0", None),
+        (Site(name="here", scheduler="slurm"), 0, "", "no job that trains asks for one"),
+        (Site(name="here", scheduler="slurm", python="/of/nodes/python"), 1, "", None),
+    ],
+)
+def test_what_changes_nothing_without_a_gpu_is_said_once_before_anything_runs(
+    site: Site, gpus: int, visible: str, why: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(gpus_of_stages, "package_version", lambda name: "2.13.0+cu130")
+    words = ["training.capture=true", "training.memory_snapshot=true"]
+    data = {"dataset": "synthetic", "data_root": "data"}
+    said: list[str] = []
+    check_gpus_of_run(can_run(make_config("quick", words, data=data)), site, ResourceRequest(gpus=gpus), said.append)
+    about = [line for line in said if "changes nothing" in line]
+    assert about == ([] if why is None else [f"{one} changes nothing without a GPU, and {why}" for one in words])
+    said.clear()
+    check_gpus_of_run(can_run(make_config("quick", data=data)), site, ResourceRequest(gpus=gpus), said.append)
+    assert not any("changes nothing" in line for line in said)
+
+
 @pytest.mark.processes
 def test_a_gpu_that_this_machine_has_not_is_refused_before_anything_is_prepared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -135,6 +162,7 @@ def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monk
         return CUDA_13
 
     monkeypatch.setattr(node_image, "torch_of_python", answer)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")  # a login node
     monkeypatch.setenv("OF_SITE", "/apps")
     site = Site(name="here", scheduler="slurm", gpu_type="v100")
     for one in (site, site.model_copy(update={"python": "$OF_SITE/bin/python"})):
@@ -144,6 +172,10 @@ def test_without_an_image_the_torch_of_the_python_that_runs_stages_is_asked(monk
     NodeImage(site).check_gpus([ON_V100.model_copy(update={"gpus": 0})])
     NodeImage(Site(name="local")).check_gpus([ON_V100])
     assert len(asked) == 2, "where no job gets a GPU nothing is asked"
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    said: list[str] = []
+    NodeImage(site).check_gpus([ON_V100], said.append)
+    assert (len(asked), len(said)) == (2, 1), "a machine that submits nothing shares no Python with nodes"
 
 
 def test_a_driver_that_a_job_met_is_refused_before_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

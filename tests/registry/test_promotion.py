@@ -502,7 +502,7 @@ def test_a_scenario_that_is_gone_or_too_small_by_now_is_named() -> None:
     ("data", "words"),
     [
         ({"worse_bye": 0.1}, "did you mean 'worse_by'"),
-        ({"min_windows": 0}, "min_windows=0: Input should be greater than or equal to 1"),
+        ({"min_windows": 0}, "min_windows=0: write 1 or more"),
         ({"minimum": 1.5}, "minimum=1.5"),
         ({"metric": "f2"}, "metric='f2'"),
     ],

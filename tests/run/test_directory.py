@@ -123,7 +123,7 @@ def test_a_run_of_another_user_is_left_to_them(tmp_path: Path, name: str) -> Non
     ("text", "words"),
     [
         ("{", "is damaged"),
-        ('{"family": "can", "config": {}, "stages": 3}', "is not what this kdgat writes .stages=3: Input should"),
+        ('{"family": "can", "config": {}, "stages": 3}', "is not what this kdgat writes .stages=3: write a list"),
     ],
 )
 def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: str) -> None:
