@@ -4,8 +4,17 @@ In: times on the bus, identifiers, payloads. Out: which messages and windows are
 against. Read `state.py` first.
 """
 
-from kdgat.canbus.features.suspicion.evidence import EXTRA, FAST, NEW, NOTHING, PAYLOAD, SILENT, STRANGERS, TOO_MANY
-from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, WindowSuspicions, nothing_suspicious
+from kdgat.canbus.features.suspicion.evidence import (
+    EXTRA,
+    FAST,
+    NEW,
+    NOTHING,
+    PAYLOAD,
+    SILENT,
+    STRANGERS,
+    TOO_MANY,
+)
+from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, of_windows
 
 __all__ = [
     "EXTRA",
@@ -18,6 +27,5 @@ __all__ = [
     "TOO_MANY",
     "SuspicionState",
     "Suspicions",
-    "WindowSuspicions",
-    "nothing_suspicious",
+    "of_windows",
 ]

@@ -32,8 +32,10 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     IS_FUZZED,
     FUZZED_SINCE,
     NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
-) = range(16)
-NUM_BUS = 16
+    REASON,  # of the newest evidence, and the identifier that it speaks against
+    SUSPECT,
+) = range(18)
+NUM_BUS = 18
 
 
 @njit(cache=True)
