@@ -1,4 +1,4 @@
-"""False alarms of the detectors that need no training, on recordings without attacks, by vehicle.
+"""False alarms of the habits of identifiers, on recordings without attacks, by vehicle.
 
 Files are named `...__VEHICLE-NN.parquet`; the recordings of a vehicle count together. An alarm is an episode.
 
@@ -15,8 +15,6 @@ import numpy as np
 from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.canbus import read_recording
-
-DETECTORS = ("clock", "habits")
 
 
 def parser_of(description: str | None) -> argparse.ArgumentParser:
@@ -38,33 +36,24 @@ def vehicles_in(folder: Path, only: list[str]) -> Iterator[tuple[str, Path]]:
 def main() -> None:
     """Print a table."""
     options = parser_of(__doc__).parse_args()
-    # by vehicle and detector: windows, those in alarm, alarms, seconds
-    counts: dict[str, dict[str, list[float]]] = defaultdict(lambda: {name: [0, 0, 0, 0.0] for name in DETECTORS})
+    counts: dict[str, list[float]] = defaultdict(lambda: [0, 0, 0, 0.0])  # windows, those in alarm, alarms, seconds
     for vehicle, path in vehicles_in(options.folder, options.only):
-        messages = read_recording(path)
-        for name in DETECTORS:
-            watch = Watch(load_detector(None, name))
-            list(watch.run([messages]))
-            found = watch.summary
-            row = counts[vehicle][name]
-            for place, number in enumerate(
-                (found.num_windows, found.num_alarm_windows, found.num_alarms, found.duration_s)
-            ):
-                row[place] += number
-    print("| vehicle | windows | " + " | ".join(f"{name}, % of windows; alarms" for name in DETECTORS) + " |")
-    print("|---|---|" + "---|" * len(DETECTORS))
-    for vehicle, rows in counts.items():
-        cells = [f"{100 * row[1] / max(row[0], 1):.2f}; {row[2]}" for row in rows.values()]
-        print(f"| {vehicle} | {next(iter(rows.values()))[0]:,} | {' | '.join(cells)} |")
-    for name in DETECTORS:
-        rows = np.array([row[name] for row in counts.values()])
-        shares = rows[:, 1] / np.maximum(rows[:, 0], 1)
-        windows, alarmed, alarms, seconds = rows.sum(axis=0)
-        print(
-            f"{name}: pooled {alarmed / windows:.3%}, median {np.median(shares):.3%}, worst {shares.max():.2%}, "
-            f"{(shares == 0).sum()} of {len(shares)} vehicles without, {alarms:.0f} alarms in {seconds / 60:.0f} min "
-            f"({3600 * alarms / seconds:.0f} an hour)"
-        )
+        watch = Watch(load_detector(None))
+        list(watch.run([read_recording(path)]))
+        found = watch.summary
+        numbers = (found.num_windows, found.num_alarm_windows, found.num_alarms, found.duration_s)
+        counts[vehicle] = [before + number for before, number in zip(counts[vehicle], numbers, strict=True)]
+    print("| vehicle | windows | % of windows; alarms |\n|---|---|---|")
+    for vehicle, row in counts.items():
+        print(f"| {vehicle} | {row[0]:,} | {100 * row[1] / max(row[0], 1):.2f}; {row[2]} |")
+    rows = np.array(list(counts.values()))
+    shares = rows[:, 1] / np.maximum(rows[:, 0], 1)
+    windows, alarmed, alarms, seconds = rows.sum(axis=0)
+    print(
+        f"pooled {alarmed / windows:.3%}, median {np.median(shares):.3%}, worst {shares.max():.2%}, "
+        f"{(shares == 0).sum()} of {len(shares)} vehicles without, {alarms:.0f} alarms in {seconds / 60:.0f} min "
+        f"({3600 * alarms / seconds:.0f} an hour)"
+    )
 
 
 if __name__ == "__main__":

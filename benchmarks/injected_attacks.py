@@ -21,7 +21,7 @@ from benchmarks.false_alarms import parser_of, vehicles_in
 from kdgat.canbus import read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import SuspicionState
+from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
 
 Times = NDArray[np.float64]
 LENGTHS_S = (1.0, 5.0, 20.0, 60.0)
@@ -203,11 +203,8 @@ def judge(traffic: Traffic) -> NDArray[np.bool_]:
     read = BusClock().read(traffic.time)
     time = np.maximum.accumulate(read.time)
     numbered = IdentifierNumbers().number(traffic.identifier)
-    return (
-        SuspicionState()
-        .judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
-        .is_alarm
-    )
+    state, content = SuspicionState(), (traffic.payload, traffic.length, read.breaks)
+    return state.judge(time, traffic.identifier, numbered, *content).reason != NOTHING
 
 
 def read(path: Path) -> Traffic:

@@ -24,7 +24,7 @@ from benchmarks.injected_attacks import Traffic, find_targets
 from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import Known, SuspicionState
+from kdgat.canbus.features.suspicion import NOTHING, Known, SuspicionState
 from kdgat.canbus.profile import Profile, ProfileError, learn_profile
 
 WINDOW = 100
@@ -56,7 +56,8 @@ def judge(traffic: Traffic, known: Known | None) -> NDArray[np.bool_]:
     time = np.maximum.accumulate(read.time)
     numbered = IdentifierNumbers().number(traffic.identifier)
     state = SuspicionState(known)
-    return state.judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks).is_alarm
+    found = state.judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
+    return found.reason != NOTHING
 
 
 def divide(drives: list[tuple[str, Messages]], seconds: float) -> tuple[list[tuple[str, Messages]], list[Messages]]:

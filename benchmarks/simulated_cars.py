@@ -4,7 +4,7 @@
     python benchmarks/simulated_cars.py RUN --first-car 62000 --seconds 60
 
 Every car drives once without an attack and once with each kind. Of each seed of the run, and of the mean of all: the
-default detector, networks and arrival clock together, at its one threshold. A window under suppression counts as
+default detector, networks and habits together, at its one threshold. A window under suppression counts as
 attacked while the campaign lasts. Nothing is chosen by these cars: take others with --first-car after looking at them.
 """
 

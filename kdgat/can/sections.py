@@ -169,7 +169,7 @@ class EvaluationConfig(Config):
     )  # simplest first: it wins ties
     average_seeds: bool = True  # the mean of all seeds' calibrated logits is one detector
     calibration: Literal["none", "temperature", "platt"] = "temperature"  # of logits; errors need platt
-    # budget: the threshold comes from windows without attack, and the arrival clock raises alarms, too.
+    # budget: the threshold comes from windows without attack, and the habits of identifiers raise alarms, too.
     rule: Literal["budget", "fixed", "per_recording"] = "budget"
     # On the calibrated probability; by a budget it can only be lower. Not a half: a third of the windows that training
     # meets are attacked, on a road hardly any is, and single messages look like a driver's hand at the indicator.

@@ -51,7 +51,7 @@ def detect(
         str | None,
         typer.Option(
             "--detector",
-            help="An attention network of the run (default: student), ensemble, clock, or habits (without --model).",
+            help="An attention network of the run (default: student), ensemble, or habits (without --model).",
         ),
     ] = None,
     seed: Annotated[
@@ -90,9 +90,9 @@ def detect(
 ) -> None:
     """Find attacks in CAN traffic: when, how sure, which identifiers and why, and a guess of the kind.
 
-    A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
-    came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
-    over windows. Windows no more than a second apart are one alarm. Without --model the habits of identifiers decide.
+    A window is an alarm if the network's probability reaches the threshold, or if the habits of identifiers say so; so
+    is one in which a network's evidence of an identifier has added up over windows. Windows no more than a second apart
+    are one alarm. Without --model the habits decide alone.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
@@ -207,8 +207,8 @@ def _detector(
 def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
     if path is None:
         return None
-    if not chosen.by_habits:
-        raise UserError(f"--profile {path} is of the habits of identifiers, and {chosen.name} has none: leave it out")
+    if not chosen.habits:
+        raise UserError(f"--profile {path} is for the habits of identifiers, which this model does not ask: leave it out")
     from kdgat.canbus.profile import Profile
 
     return Profile.read(path)

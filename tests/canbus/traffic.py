@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.canbus import Messages
+from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.features import MESSAGE_FEATURES, FeatureState
+from kdgat.graphs import GraphColumns
 
 
 def make_messages(
@@ -30,6 +32,11 @@ def make_messages(
         name=name,
         scenario="train_hand",
     )
+
+
+def largest(graphs: GraphColumns, feature: str) -> NDArray[np.float32]:
+    """Return the largest value of a node feature in each window [G]."""
+    return np.asarray(np.maximum.reduceat(graphs.x[:, NODE_FEATURES.index(feature)], graphs.node_ptr[:-1]))
 
 
 def merge(*parts: Messages) -> Messages:

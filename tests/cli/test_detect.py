@@ -80,7 +80,7 @@ def test_formats_tell_the_same_alarms(log: Path, model: Path, tmp_path: Path) ->
 def test_a_picture_is_a_page_with_every_alarm(log: Path, model: Path, tmp_path: Path) -> None:
     kdgat("detect", log, "--model", model, "--picture", tmp_path / "drive.html", status=ALARMS)
     page = (tmp_path / "drive.html").read_text()
-    assert "attack probability" in page
+    assert "score of a window" in page
     assert "seconds since the first window" in page
 
 

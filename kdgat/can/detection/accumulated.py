@@ -49,7 +49,7 @@ def explain_accumulated(explanation: Explanation, graphs: GraphColumns, verdicts
     found = verdicts.accumulated
     if found is None or not found.is_alarm[window]:
         return explanation
-    is_alarm_itself = bool(verdicts.by_network[window] or verdicts.by_clock[window])
+    is_alarm_itself = bool(verdicts.by_network[window] or verdicts.by_habits[window])
     suspects = {one.identifier: one for one in explanation.suspects} if is_alarm_itself else {}
     first = int(graphs.node_ptr[window])
     node_id = graphs["node_id"][first : int(graphs.node_ptr[window + 1])].view(np.uint32)
@@ -59,7 +59,7 @@ def explain_accumulated(explanation: Explanation, graphs: GraphColumns, verdicts
         if len(places):
             node = first + int(places[0])
             evidence = max(evidence, float(verdicts.node_logit[node]))
-            reasons = reasons_of(graphs.x[node], verdicts.clock)
+            reasons = reasons_of(graphs.x[node])
         known = suspects.get(identifier)
         if known is not None:
             evidence, reasons = max(evidence, known.evidence), (*known.reasons, *reasons)

@@ -31,7 +31,7 @@ class Alarm:
     first_message: int  # row in the log, from 0
     num_windows: int  # that were alarms
     score: float  # highest of its windows
-    by: tuple[str, ...]  # who raised it: network, clock, habits, accumulation
+    by: tuple[str, ...]  # who raised it: network, habits, accumulation
     suspects: tuple[Suspect, ...]  # the most suspicious first
     guess: str  # the kind of attack, by plain rules
     since: Since | None = None  # evidence of single identifiers has added up, to an alarm by itself
@@ -158,8 +158,7 @@ class AlarmMerger:
             since = since_of(verdicts, window)
             flags = (
                 ("network", verdicts.by_network[window]),
-                ("clock", verdicts.by_clock[window]),
-                (HABITS, verdicts.suspicions is not None and verdicts.suspicions.is_alarm[window]),
+                (HABITS, verdicts.by_habits[window]),
                 (ACCUMULATION, since is not None),
             )
             by = {name for name, raised in flags if raised}

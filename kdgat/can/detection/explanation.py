@@ -1,7 +1,8 @@
 """Why a window is an alarm: which identifiers, for which reasons in words, and a guess of the kind of attack.
 
-Identifiers are ordered by what the network says of each, and by the arrival clock where it alone is certain. Reasons
-are what is unusual about an identifier against its own past, read from the features that the network sees.
+Identifiers are ordered by what the network says of each, first of all the one that the habits of identifiers speak
+against. Reasons are theirs, and what is unusual about an identifier against its own past, read from the features that
+the network sees.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.detector import Verdicts
-from kdgat.can.evaluation.evidence import ROUNDING, clock_margins, evidence_of, flooding
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
+from kdgat.can.evaluation.evidence import EVIDENCE_OF_HABITS, evidence_of, flooding
 from kdgat.canbus.features import NODE_FEATURES, suspicion
 from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
+EARLY, LATE = 0.6, 1.0  # log2 of what an identifier's own intervals explain: from there on that is a reason
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64
 LEAST_EVIDENCE: Final = 0.0  # of an identifier that is named, unless none has as much
 FUZZED_IDENTIFIERS: Final = 3
@@ -29,7 +30,6 @@ VALUE, STANDS_STILL = "value far off for one message", "counter stands still"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
 CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
-OF_HABITS_EVIDENCE: Final = 10.0  # against whom the habits of identifiers speak
 OF_HABITS: Final = {
     suspicion.TOO_MANY: TOO_MANY,
     suspicion.EXTRA: TOO_EARLY,
@@ -68,31 +68,23 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
     num_messages = graphs["message_count"][window]
-    evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, verdicts.clock)
+    accused = int(graphs["suspect"][window]) if verdicts.by_habits[window] else -1
+    by_habits = (OF_HABITS[int(graphs["suspicion"][window])],) if accused >= 0 else ()
+    evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, node_id == accused)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
-    named = named if len(named) or verdicts.suspicions is not None else order[:1]
+    named = order[:1] if verdicts.by_network[window] and not len(named) else named
     floods = flooding(x, num_messages)
-
-    def reasons(node: int) -> tuple[str, ...]:
-        return reasons_of(x[node], verdicts.clock, bool(floods[node]))
-
-    identifiers = node_id.astype(np.uint32)
-    suspects = [Suspect(int(identifiers[node]), float(evidence[node]), reasons(node)) for node in named.tolist()]
-    found = verdicts.suspicions
-    if found is not None and found.reason[window] != suspicion.NOTHING:
-        accused, reason = int(found.suspect[window]), OF_HABITS[int(found.reason[window])]
-        shown = (other for node in np.flatnonzero(identifiers == accused).tolist() for other in reasons(node))
-        known = dict.fromkeys((reason, *(other for other in shown if other != NETWORK)))
-        others = (one for one in suspects if one.identifier != accused)
-        suspects = [Suspect(accused, OF_HABITS_EVIDENCE, tuple(known)), *others]
+    is_absent = accused >= 0 and accused not in node_id
+    suspects = [Suspect(accused, EVIDENCE_OF_HABITS, by_habits)] if is_absent else []
+    for node in named.tolist():
+        reasons = reasons_of(x[node], bool(floods[node]), by_habits if node_id[node] == accused else ())
+        suspects.append(Suspect(int(node_id[node]), float(evidence[node]), reasons))
     return Explanation(tuple(suspects[:MAX_IDENTIFIERS]), frozenset(["flood"] if floods.any() else []))
 
 
-def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:
-    """Say in words what is unusual about a node, from its features [F], the clock's bounds, and whether it floods."""
-    bounds = bounds or CLOCK_BOUNDS
-    early, overdue = (float(margin[0]) for margin in clock_margins(x[None]))
+def reasons_of(x: NDArray[np.float32], floods: bool = False, by_habits: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """Say in words what is unusual about a node, from its features [F], whether it floods, and what its habits say."""
 
     def of(name: str) -> float:
         return float(x[_COLUMN[name]])
@@ -103,8 +95,8 @@ def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool 
     is_odd = max(map(of, ranks)) > RARE or max(map(of, others)) > 0.0
     broken = {CHECKSUM: of("checksum_break_maximum") > 0.0, COUNTER: of("counter_break_maximum") > 0.0}
     found = {
-        TOO_EARLY: early >= bounds.early * (1.0 - ROUNDING) or of("interval_low_rank_maximum") > RARE,
-        OVERDUE: overdue >= bounds.overdue * (1.0 - ROUNDING) or of("interval_high_rank_maximum") > RARE,
+        TOO_EARLY: of("early_maximum") >= EARLY or of("interval_low_rank_maximum") > RARE,
+        OVERDUE: of("overdue_maximum") >= LATE or of("interval_high_rank_maximum") > RARE,
         TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
         PAYLOAD: not is_unknown and (is_odd or any(broken.values())),
@@ -112,7 +104,8 @@ def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool 
         OUT_OF_STEP: of("phase_run_maximum") > np.log2(1.0 + 3.0) / 8.0,
         ORDER: not is_unknown and of("order_surprise_maximum") > 0.75,
     }
-    return tuple(reason for reason, holds in found.items() if holds) or (NETWORK,)
+    shown = (reason for reason, holds in found.items() if holds)
+    return tuple(dict.fromkeys((*by_habits, *shown))) or (NETWORK,)
 
 
 def guess_kind(explanations: Iterable[Explanation]) -> str:

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Final
 from kdgat.base import UserError
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
-from kdgat.can.models.names import CLOCK, HABITS
+from kdgat.can.models.names import HABITS
 from kdgat.canbus import WindowConfig
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 
-UNTRAINED: Final = (CLOCK, HABITS)
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 
 
@@ -53,7 +51,7 @@ def load_detector(
 
     Args:
         path: of `find_model`; None for the habits of identifiers.
-        name: an attention network of the run, `ensemble`, `clock`, or `habits`. By default the one of `calibration`,
+        name: an attention network of the run, `ensemble`, or `habits`. By default the one of `calibration`,
             else the student of one seed, if the run has one, else what the run itself decides by.
         seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.
         calibration: the threshold for one vehicle.
@@ -62,20 +60,19 @@ def load_detector(
         UserError, RunError: each says
             what is wrong, and what to give.
     """
-    if path is None or name in UNTRAINED:
-        if name not in (None, *UNTRAINED):
-            raise UserError(
-                f"detector {name!r} needs a model: give --model, or --detector {HABITS} or {CLOCK}, which need none"
-            )
+    if name == "clock":
+        raise UserError(f"the arrival clock decides no longer: give --detector {HABITS} in its place")
+    if path is None or name == HABITS:
+        if name not in (None, HABITS):
+            raise UserError(f"detector {name!r} needs a model: give --model, or --detector {HABITS}, which needs none")
         if seed is not None:
-            raise UserError(f"--seed {seed} is of a network, and {name or HABITS} has none: leave it out")
+            raise UserError(f"--seed {seed} is of a network, and {HABITS} has none: leave it out")
         if calibration is not None:
             raise UserError(
-                f"a calibration is of a network's threshold, and {name or HABITS} has none: give --model and leave "
-                f"--detector {name or HABITS} out, or --calibration"
+                f"a calibration is of a network's threshold, and {HABITS} has none: give --model and leave "
+                f"--detector {HABITS} out, or --calibration"
             )
-    if path is None or name == HABITS:
-        return _untrained(name or HABITS, WindowConfig())
+        return Detector(HABITS, WindowConfig(), ())
     if path.is_file():
         return _load_file(path, name, seed, calibration)
     from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need
@@ -83,20 +80,14 @@ def load_detector(
     return load_run(path, name, seed, calibration)
 
 
-def _untrained(name: str, windows: WindowConfig) -> Detector:
-    return Detector(name, windows, (), clock=None if name == HABITS else CLOCK_BOUNDS, by_habits=name == HABITS)
-
-
 def _load_file(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
     file = read_model(path)
     parameters = file.parameters
-    if name == CLOCK:
-        return _untrained(name, parameters.windows)
     if name not in (None, parameters.name):
         raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
     if seed not in (None, parameters.seed):
         raise UserError(f"{path} holds seed {parameters.seed}, not {seed}: leave --seed out")
-    threshold, clock, accumulation = parameters.threshold, parameters.clock, parameters.accumulation
+    threshold, habits, accumulation = parameters.threshold, parameters.habits, parameters.accumulation
     if calibration is not None:
         key = f"seed {parameters.seed}, {parameters.name}"
         is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
@@ -106,7 +97,7 @@ def _load_file(path: Path, name: str | None, seed: int | None, calibration: Vehi
                 f"{parameters.name} of seed {parameters.seed}, or other weights: calibrate with --detector "
                 f"{parameters.name} --seed {parameters.seed}"
             )
-        threshold, clock = calibration.operating_point.threshold, calibration.clock
+        threshold, habits = calibration.operating_point.threshold, True
         accumulation = calibration.accumulation or accumulation
     member = Member(file.network, parameters.scaling)
-    return Detector(parameters.name, parameters.windows, (member,), threshold, clock, accumulation)
+    return Detector(parameters.name, parameters.windows, (member,), threshold, habits, accumulation)

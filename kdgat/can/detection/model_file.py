@@ -16,7 +16,6 @@ from pydantic import Field
 from kdgat.base import Config, UserError, write_bytes_atomically
 from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import Scaling
 from kdgat.canbus import WindowConfig
@@ -42,9 +41,7 @@ class DetectorParameters(Config):
     windows: WindowConfig = WindowConfig()
     scaling: Scaling = Field(Scaling(), description="raw logits / temperature + bias are calibrated ones")
     threshold: float = Field(0.0, allow_inf_nan=False, description="calibrated logit from which a window is an alarm")
-    clock: ClockBounds | None = Field(
-        CLOCK_BOUNDS, description="margins from which the arrival clock raises an alarm; none: it is not asked"
-    )
+    habits: bool = Field(True, description="the habits of identifiers raise alarms, too")
     accumulation: Accumulation | None = Field(None, description="evidence of identifiers that adds up over windows")
     weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
@@ -70,8 +67,7 @@ class DetectorParameters(Config):
             "temperature": repr(self.scaling.temperature),
             "bias": repr(self.scaling.bias),
             "threshold_logit": repr(self.threshold),
-            "clock_early": "" if self.clock is None else repr(self.clock.early),
-            "clock_overdue": "" if self.clock is None else repr(self.clock.overdue),
+            "habits": str(self.habits).lower(),
         }
 
 

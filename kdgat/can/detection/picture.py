@@ -1,4 +1,4 @@
-"""A timeline of a log: what network and clock say of every window, and why each alarm was raised, as one page."""
+"""A timeline of a log: the score of every window, and why each alarm was raised, as one page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_log_time, describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
-from kdgat.can.models.scaling import logit, sigmoid
+from kdgat.can.models.names import HABITS
+from kdgat.can.models.scaling import logit
 from kdgat.run import counted
 
 if TYPE_CHECKING:
@@ -23,12 +24,11 @@ if TYPE_CHECKING:
 SUFFIX: Final = ".html"
 MAX_DRAWN: Final = 500  # alarms
 MAX_POINTS: Final = 20_000  # of a line
-CLOCK_RANGE: Final = (-1.1, 3.0)  # -1: on time; 0: the bound; above: so many times the bound too much
-NETWORK, CLOCK = "network", "clock"
+NETWORK: Final = "network"
 # Who raises alarms, as they are drawn: name, colour of the band, colour and symbol of the mark above it.
 RAISED_BY: Final = {
     NETWORK: ("the network", "rgba(213, 94, 0, 0.22)", "#D55E00", "triangle-down"),
-    CLOCK: ("the arrival clock", "rgba(0, 158, 115, 0.22)", "#009E73", "diamond"),
+    HABITS: ("the habits of identifiers", "rgba(0, 158, 115, 0.22)", "#009E73", "diamond"),
     ACCUMULATION: ("evidence that adds up", "rgba(0, 114, 178, 0.18)", "#0072B2", "circle"),
 }
 BY_SEVERAL: Final = ("rgba(204, 121, 167, 0.28)", "#A6508A", "star")
@@ -51,7 +51,7 @@ def draw_timeline(
 ) -> None:
     """Write the timeline as a page, with its alarms, or the first ones of `num_alarms`.
 
-    The threshold is a calibrated logit of the network; None where the clock decides alone.
+    The threshold is a calibrated logit of the network; None where the habits of identifiers decide alone.
     """
     from kdgat.report import blank
 
@@ -59,9 +59,7 @@ def draw_timeline(
     time_s = _joined(timeline.time_s)
     start_s = float(time_s[0]) if len(time_s) else 0.0
     figure = blank(560, x="seconds since the first window")
-    if threshold is not None:
-        _draw_network(figure, time_s - start_s, _joined(timeline.logit), threshold)
-    _draw_clock(figure, time_s - start_s, _joined(timeline.clock), is_alone=threshold is None)
+    _draw_scores(figure, time_s - start_s, _joined(timeline.score), threshold)
     _draw_alarms(figure, alarms[:MAX_DRAWN], start_s)
     more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
     figure.update_layout(
@@ -84,34 +82,33 @@ def _joined(parts: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
     return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)
 
 
-def _draw_network(
-    figure: go.Figure, time_s: NDArray[np.float64], logits: NDArray[np.float64], threshold: float
+def _draw_scores(
+    figure: go.Figure, time_s: NDArray[np.float64], scores: NDArray[np.float64], threshold: float | None
 ) -> None:
-    """Draw the network's probability on a log-odds axis, in the upper part."""
+    """Draw the score of each window on a log-odds axis, and where the network raises an alarm."""
     from kdgat.can.report.timeline import LIMIT, TICKS, thinned
     from kdgat.report import BLACK, ORANGE
     from kdgat.report.style import FONT_SIZE
 
-    height = np.clip(logits, -LIMIT, LIMIT)
+    height = np.clip(logit(scores), -LIMIT, LIMIT)
     shown = thinned(height, MAX_POINTS)
     figure.add_scatter(
         x=time_s[shown],
         y=height[shown],
-        yaxis="y2",
         mode="lines",
         showlegend=False,
         line={"color": BLACK, "width": 1.1},
-        customdata=sigmoid(height[shown]),
-        hovertemplate="%{x:.2f} s<br>the network: probability %{customdata:.4f}<extra></extra>",
+        customdata=scores[shown],
+        hovertemplate="%{x:.2f} s<br>score %{customdata:.4f}<extra></extra>",
     )
-    figure.add_shape(_bound("y2", float(np.clip(threshold, -LIMIT, LIMIT)), ORANGE))
-    axis = figure.layout.yaxis.to_plotly_json()
+    if threshold is not None:
+        bound = float(np.clip(threshold, -LIMIT, LIMIT))
+        line = {"color": ORANGE, "width": 1.5, "dash": "dash"}
+        figure.add_shape(type="line", xref="paper", x0=0, x1=1, y0=bound, y1=bound, line=line)
     figure.update_layout(
-        yaxis2={
-            **axis,
-            "title": {"text": "attack probability<br>(network)", "font": {"size": FONT_SIZE}},
-            "domain": [0.42, 0.9],
-            "anchor": "x",
+        yaxis={
+            "title": {"text": "score of a window", "font": {"size": FONT_SIZE}},
+            "domain": [0.0, 0.9],
             "tickvals": [float(logit(tick)) for tick in TICKS],
             "ticktext": [f"{tick:g}" for tick in TICKS],
             "range": [-LIMIT - 0.6, LIMIT + 0.6],
@@ -119,35 +116,8 @@ def _draw_network(
     )
 
 
-def _draw_clock(figure: go.Figure, time_s: NDArray[np.float64], scores: NDArray[np.float64], *, is_alone: bool) -> None:
-    """Draw how far the arrival clock is from an alarm, below the network or alone; a line at 1 is its bound."""
-    from kdgat.can.report.timeline import thinned
-    from kdgat.report import GREY, ORANGE
-    from kdgat.report.style import FONT_SIZE
-
-    height = np.clip(scores, *CLOCK_RANGE)
-    shown = thinned(height, MAX_POINTS)
-    figure.add_scatter(
-        x=time_s[shown],
-        y=height[shown] + 1.0,
-        mode="lines",
-        showlegend=False,
-        line={"color": GREY, "width": 1.1},
-        customdata=scores[shown] + 1.0,
-        hovertemplate="%{x:.2f} s<br>the clock: %{customdata:.2f} of its bound<extra></extra>",
-    )
-    figure.add_shape(_bound("y", 1.0, ORANGE))
-    figure.update_layout(
-        yaxis={
-            "title": {"text": "too early or overdue<br>(clock; alarm from 1)", "font": {"size": FONT_SIZE}},
-            "domain": [0.0, 0.9 if is_alone else 0.34],
-            "range": [CLOCK_RANGE[0] + 1.0, CLOCK_RANGE[1] + 1.0],
-        }
-    )
-
-
 def _draw_alarms(figure: go.Figure, alarms: Sequence[Alarm], start_s: float) -> None:
-    """Shade the time of each alarm over both parts, with a mark above it that says why it was raised."""
+    """Shade the time of each alarm, with a mark above it that says why it was raised."""
     span = max((alarm.end_s for alarm in alarms), default=0.0) - start_s
     groups: dict[tuple[str, ...], list[Alarm]] = {}
     for alarm in alarms:
@@ -168,7 +138,7 @@ def _draw_alarms(figure: go.Figure, alarms: Sequence[Alarm], start_s: float) -> 
         figure.add_scatter(
             x=[_centre(alarm) - start_s for alarm in group],
             y=[0.3] * len(group),
-            yaxis="y3",
+            yaxis="y2",
             mode="markers+text",
             name=f"{counted(len(group), 'alarm')} by {_names(by)}",
             marker={"symbol": symbol, "size": 10, "color": colour},
@@ -179,7 +149,7 @@ def _draw_alarms(figure: go.Figure, alarms: Sequence[Alarm], start_s: float) -> 
             hovertemplate="%{hovertext}<extra></extra>",
         )
     figure.update_layout(
-        yaxis3={"domain": [0.91, 1.0], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
+        yaxis2={"domain": [0.91, 1.0], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
     )
 
 
@@ -210,8 +180,3 @@ def _reason(alarm: Alarm, start_s: float) -> str:
         describe_log_time(alarm).removeprefix("; "),
     )
     return "<br>".join(line for line in lines if line)
-
-
-def _bound(axis: str, height: float, colour: str) -> dict[str, object]:
-    line = {"color": colour, "width": 1.5, "dash": "dash"}
-    return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}

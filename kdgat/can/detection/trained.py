@@ -13,7 +13,7 @@ from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.run_detector import accumulation_of, detector_of, windows_of
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
-from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
+from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, HABITS
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import logit
 from kdgat.run import OutputDirectory
@@ -34,8 +34,6 @@ class TrainedNetwork:
 def load_run(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
     """Make a detector from a run directory; arguments and errors as of `load_detector`."""
     run = FinishedCanRun(OutputDirectory(path))
-    if name == CLOCK:
-        return Detector(CLOCK, windows_of(run), ())
     chosen = chosen_detector(run, name, seed, calibration)
     networks = [trained_network(run, chosen, *place, calibration) for place in _places(chosen)]
     members = tuple(
@@ -44,7 +42,7 @@ def load_run(path: Path, name: str | None, seed: int | None, calibration: Vehicl
     )
     parameters = networks[0].parameters
     return Detector(
-        chosen.model, parameters.windows, members, parameters.threshold, parameters.clock, parameters.accumulation
+        chosen.model, parameters.windows, members, parameters.threshold, parameters.habits, parameters.accumulation
     )
 
 
@@ -64,7 +62,7 @@ def chosen_detector(
         trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
         raise UserError(
             f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
-            f"{', '.join([*trained, ENSEMBLE, CLOCK])}"
+            f"{', '.join([*trained, ENSEMBLE, HABITS])}"
         )
     if calibration is None:
         return detector
@@ -103,7 +101,7 @@ def trained_network(
         windows=windows_of(run),
         scaling=detector.scalings[seed][name],
         threshold=float(logit(detector.rule.threshold)),
-        clock=detector.rule.clock,
+        habits=detector.rule.habits,
         accumulation=accumulation,
         weights=sha256_of_file(weights[name]),
     )

@@ -12,7 +12,6 @@ from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
-from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.findings import judged_text
@@ -71,29 +70,24 @@ class Summary:
 
 @dataclass
 class Timeline:
-    """What network and clock say of every window, for a picture; of a bounded number of them."""
+    """The score of every window, for a picture; of a bounded number of them."""
 
     time_s: list[NDArray[np.float64]] = field(default_factory=list)
-    logit: list[NDArray[np.float32]] = field(default_factory=list)  # of the network
-    clock: list[NDArray[np.float32]] = field(default_factory=list)  # its score, from 0 on an alarm
+    score: list[NDArray[np.float32]] = field(default_factory=list)
     _num_points: int = 0
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts) -> None:
-        """Take the next windows; of too many, the higher of each two is kept, of either."""
+        """Take the next windows; of too many, the higher of each two is kept."""
         self.time_s.append(np.asarray(graphs["end_time"]))
-        self.logit.append(verdicts.logit.astype(np.float32))
-        bounds = verdicts.clock
-        quiet = np.full(graphs.num_graphs, -1.0, np.float32)
-        self.clock.append(quiet if bounds is None else clock_scores(graphs["early"], graphs["overdue"], bounds))
+        self.score.append(verdicts.score.astype(np.float32))
         self._num_points += graphs.num_graphs
-        if self._num_points < MAX_POINTS and len(self.logit) < MAX_PARTS:
+        if self._num_points < MAX_POINTS and len(self.score) < MAX_PARTS:
             return
-        time_s, logit, clock = np.concatenate(self.time_s), np.concatenate(self.logit), np.concatenate(self.clock)
+        time_s, score = np.concatenate(self.time_s), np.concatenate(self.score)
         if self._num_points >= MAX_POINTS:
-            pairs = slice(0, len(logit) // 2 * 2)
-            time_s = time_s[pairs][::2]
-            logit, clock = (values[pairs].reshape(-1, 2).max(axis=1) for values in (logit, clock))
-        self.time_s, self.logit, self.clock, self._num_points = [time_s], [logit], [clock], len(logit)
+            pairs = slice(0, len(score) // 2 * 2)
+            time_s, score = time_s[pairs][::2], score[pairs].reshape(-1, 2).max(axis=1)
+        self.time_s, self.score, self._num_points = [time_s], [score], len(score)
 
 
 class Watch:
@@ -111,7 +105,7 @@ class Watch:
         """Use a detector, and what a profile knows of the vehicle; `on_begin` and `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
-        self._stream = OnlineWindows(detector.windows, detector.by_habits, known)
+        self._stream = OnlineWindows(detector.windows, known)
         self._merger = AlarmMerger(merge_s, on_begin)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
@@ -142,7 +136,7 @@ class Watch:
     def _decide(self, graphs: GraphColumns) -> list[Alarm]:
         if not graphs.num_graphs:
             return []
-        verdicts = self._detector.decide(graphs, self._stream.suspicions if self._detector.by_habits else None)
+        verdicts = self._detector.decide(graphs)
         if self._accumulator is not None:
             verdicts = with_accumulated(verdicts, graphs, self._accumulator)
         alarms = self._merger.add(graphs, verdicts, self._stream.log_times)

@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from kdgat.base import Config, UserError
-from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.models.scaling import Scaling, logit, sigmoid
 
 
@@ -19,7 +18,7 @@ class DecisionRule(Scaling):
     """Turn logits into probabilities and alarms; the same rule for every recording of every vehicle.
 
     `budget`: alarm if the calibrated probability reaches `threshold`, which a budget of false alarms has set (see
-    `operating_point`), or if the arrival clock raises one.
+    `operating_point`), or if the habits of identifiers say so.
     `fixed`: alarm if the calibrated probability reaches `threshold`.
     `per_recording`: the threshold may move inside a recording to the valley between two separate groups of its own
     windows (Otsu, IEEE Trans. SMC 9, 1979, on calibrated logits clipped to [lowest_logit, highest_logit]).  Otsu alone
@@ -31,27 +30,25 @@ class DecisionRule(Scaling):
 
     kind: Literal["fixed", "per_recording", "budget"] = "fixed"
     threshold: float = Field(default=0.5, gt=0, lt=1)
-    clock: ClockBounds | None = Field(
-        default=None, description="where the arrival clock raises alarms, too: its bounds"
-    )
+    habits: bool = Field(default=False, description="the habits of identifiers raise alarms, too")
     lowest_logit: float = Field(default=-2.0, allow_inf_nan=False)
     highest_logit: float = Field(default=4.0, allow_inf_nan=False)
     min_alarms: int = Field(default=5, ge=1)
     min_separation: float = Field(default=0.85, ge=0, le=1)
 
     def apply(
-        self, logits: ArrayLike, recording: ArrayLike | None = None, clock: ArrayLike | None = None
+        self, logits: ArrayLike, recording: ArrayLike | None = None, habits: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """Return the calibrated probability float64 [G] and the decision bool [G].
 
-        recording int [G] groups windows; clock [G] is the clock's score, without which a rule that asks it is refused.
+        recording int [G] groups windows; habits [G] is their score, without which a rule that asks them is refused.
         """
         calibrated = self.calibrated(logits)
         decision = calibrated >= self._thresholds_per_window(calibrated, recording)
-        if self.clock is not None:
-            if clock is None:
-                raise UserError("the rule asks the arrival clock: give its scores beside the logits")
-            decision |= np.asarray(clock) >= 0.0
+        if self.habits:
+            if habits is None:
+                raise UserError("the rule asks the habits of identifiers: give their scores beside the logits")
+            decision |= np.asarray(habits) >= 0.0
         return sigmoid(calibrated), decision
 
     def probability_thresholds(self, logits: ArrayLike, recording: ArrayLike) -> dict[int, float]:
@@ -66,8 +63,8 @@ class DecisionRule(Scaling):
         scale = f"logit / {self.temperature:.4g} {'+' if self.bias >= 0 else '-'} {abs(self.bias):.4g}"
         is_plain = self.temperature == 1.0 and self.bias == 0.0  # the logits come calibrated
         formula = "" if is_plain else f", sigmoid({scale}),"
-        clock = "" if self.clock is None else f", or if {self.clock.sentence()}"
-        text = f"A window is an alarm if its attack probability{formula} is at least {self.threshold:.4g}{clock}."
+        habits = ", or if the habits of identifiers say so" if self.habits else ""
+        text = f"A window is an alarm if its attack probability{formula} is at least {self.threshold:.4g}{habits}."
         if self.kind == "per_recording":
             text += (
                 f" In a recording with at least {self.min_alarms} alarms whose windows form two groups, the threshold"

@@ -13,9 +13,8 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import copy_of_trained, lineage_of
 from kdgat.can.evaluation.operating_point import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
-from kdgat.can.models.names import CLOCK
+from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
 from kdgat.canbus import read_recording, windows_to_graphs
 from kdgat.canbus.features import VALIDATION
@@ -87,25 +86,24 @@ def calibrate_run(
     names = ", ".join(recordings)
     _check_length(logits.size, seconds, names)
     _check_clean(float(np.mean(logits > FAR_LOGIT)), f"the network gives an attack a logit above {FAR_LOGIT:g}", names)
-    clock = table.scores[CLOCK] >= 0.0
-    _check_clean(float(np.mean(clock)), "the arrival clock raises an alarm", names)
+    by_habits = table.scores[HABITS] >= 0.0
+    _check_clean(float(np.mean(by_habits)), "the habits of identifiers raise an alarm", names)
     budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
     highest = float(logit(scorer.config.threshold))
     point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
-    calibrated = chosen.at(point, CLOCK_BOUNDS)
-    num_clock_alarms = int(np.count_nonzero(clock))
-    measured = f"In these {seconds / 60:.3g} minutes the clock raises {num_clock_alarms:,} alarms."
+    calibrated = chosen.at(point)
+    num_habits_alarms = int(np.count_nonzero(by_habits))
+    measured = f"In these {seconds / 60:.3g} minutes the habits of identifiers raise {num_habits_alarms:,} alarms."
     return VehicleCalibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         detector=chosen.model,
         seeds=list(chosen.scalings),
         weights=weights_of(run, chosen),
         operating_point=point,
-        clock=CLOCK_BOUNDS,
         accumulation=learn_accumulation(
             chosen, scorer.validation, run.node_scores(VALIDATION), scorer.config, scorer.node_scores
         ),
-        num_clock_alarms=num_clock_alarms,
+        num_habits_alarms=num_habits_alarms,
         num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
         hours=seconds / SECONDS_PER_HOUR,
         recordings=recordings,

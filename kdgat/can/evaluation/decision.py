@@ -27,8 +27,8 @@ from kdgat.can.evaluation.operating_point import OperatingPoint, covered_seconds
 from kdgat.can.evaluation.results import Curves, Detector, DetectorScenario, ScenarioMetrics
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, is_baseline
-from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS
+from kdgat.can.evaluation.untrained import is_baseline
+from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS, HABITS
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, fit_scaling, logit, sigmoid
 from kdgat.can.sections import AUTO, EvaluationConfig
 
@@ -50,8 +50,8 @@ class DefaultDetector:
 
     @property
     def columns(self) -> list[str]:
-        """List the columns of score tables that it reads, the clock's included."""
-        return [*next(iter(self.scalings.values())), CLOCK]
+        """List the columns of score tables that it reads, the habits' included."""
+        return [*next(iter(self.scalings.values())), HABITS]
 
     def logits(self, tables: Tables) -> NDArray[np.float64]:
         """Return the detector's calibrated logits [G]."""
@@ -69,19 +69,19 @@ class DefaultDetector:
     def probability_and_decision(
         self, logits: NDArray[np.float64], table: ScoreTable
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the network's probability [G], and the decision [G] in which the clock may have a part."""
-        return self.rule.apply(logits, table.recording, table.scores[CLOCK])
+        """Return the network's probability [G], and the decision [G] in which the habits may have a part."""
+        return self.rule.apply(logits, table.recording, table.scores[HABITS])
 
-    def at(self, point: OperatingPoint, clock: ClockBounds | None) -> "DefaultDetector":
-        """Return the detector with the threshold of an operating point, and the clock beside it or not."""
-        rule = DecisionRule(kind="budget", threshold=float(sigmoid(point.threshold)), clock=clock)
+    def at(self, point: OperatingPoint, *, habits: bool = True) -> "DefaultDetector":
+        """Return the detector with the threshold of an operating point, and the habits beside it or not."""
+        rule = DecisionRule(kind="budget", threshold=float(sigmoid(point.threshold)), habits=habits)
         return replace(self, rule=rule, operating_point=point)
 
 
 def model_names(table: ScoreTable) -> list[str]:
     """List the detectors that can be made of a table's columns: themselves, and the mean of the attention networks."""
     names = list(table.scores)
-    untrained = [name for name in names if name == CLOCK or is_baseline(name)]
+    untrained = [name for name in names if name == HABITS or is_baseline(name)]
     mean = [ENSEMBLE] if columns_of(ENSEMBLE, table) else []
     return [*(name for name in names if name not in untrained), *mean, *untrained]
 
@@ -104,7 +104,7 @@ def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDete
         raise UserError(f"evaluation.detector: {wanted} was not trained; this run has {', '.join(sorted(known))}")
     seed_sets = [list(validation)] if config.average_seeds else [[seed] for seed in validation]
     choices = [
-        calibrated_detector(name, {s: validation[s] for s in seeds}, config, with_clock=True)
+        calibrated_detector(name, {s: validation[s] for s in seeds}, config, with_habits=True)
         for name in names
         for seeds in seed_sets
     ]
@@ -131,9 +131,9 @@ def windows_for(model: str, table: ScoreTable) -> ScoreTable:
 
 
 def calibrated_detector(
-    model: str, validation: Tables, config: EvaluationConfig, *, with_clock: bool = False
+    model: str, validation: Tables, config: EvaluationConfig, *, with_habits: bool = False
 ) -> DefaultDetector:
-    """Calibrate one model on every seed's validation scores; with `with_clock`, a rule by budget asks the clock, too.
+    """Calibrate one model on every seed's validation scores; a rule by budget may ask the habits, too.
 
     By a budget the threshold is the one that it allows on benign validation windows, of known and of virtual vehicles:
     no others are there without clean minutes.
@@ -143,7 +143,7 @@ def calibrated_detector(
         seed: {column: calibrate(column, table, config) for column in columns_of(model, table)}
         for seed, table in tables.items()
     }
-    if model == CLOCK:  # its bounds are what it is: no window has set them
+    if model == HABITS:  # no window has set anything
         return DefaultDetector(model, scalings, DecisionRule())
     if is_baseline(model):  # of any scale: a quantile of benign windows is its threshold already
         return DefaultDetector(model, scalings, DecisionRule(threshold=config.threshold))
@@ -151,7 +151,7 @@ def calibrated_detector(
     if config.rule != "budget":
         return DefaultDetector(model, scalings, rule)
     detector = DefaultDetector(model, scalings, rule)
-    return detector.at(_operating_point_of_validation(detector, tables, config), CLOCK_BOUNDS if with_clock else None)
+    return detector.at(_operating_point_of_validation(detector, tables, config), habits=with_habits)
 
 
 def _operating_point_of_validation(
@@ -179,7 +179,7 @@ def _operating_point_of_validation(
 
 def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scaling:
     """Map a model's raw scores to logits of probabilities."""
-    if model == CLOCK:
+    if model == HABITS:
         return Scaling()
     scores, is_attack = table.scores[model], table.label == 1
     has_both = is_attack.any() and not is_attack.all()

@@ -1,7 +1,7 @@
 """Whether the identifiers that an alarm names first are the attacked ones, by the truth of the recordings.
 
-Who names them is told apart: the mean of the attention networks beside the clock as `kdgat detect` orders identifiers,
-each network alone with it, and the clock alone. A rank says where in its order the first attacked identifier stands.
+Who names them is told apart: the mean of the attention networks beside the habits as `kdgat detect` orders identifiers,
+each network alone with them, and the habits alone. A rank says where in its order the first attacked identifier stands.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from kdgat.base import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.results import ExplanationScores, HitRates
-from kdgat.can.models.names import CLOCK, ENSEMBLE
+from kdgat.can.models.names import ENSEMBLE, HABITS
 from kdgat.can.models.scaling import CALIBRATED_LIMIT
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.canbus.features import NODE_FEATURES
@@ -42,7 +42,7 @@ class Ranks:
 
 
 def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Ranks | None:
-    """Order the identifiers of attacked windows by each network, by their mean, and by the clock alone.
+    """Order the identifiers of attacked windows by each network, by their mean, and by the habits alone.
 
     None for windows of other features than those that evidence is read from.
     """
@@ -53,7 +53,9 @@ def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Rank
     chosen = np.flatnonzero(num_attacked)
     if len(chosen) > MOST_EXPLAINED:
         chosen = chosen[np.linspace(0, len(chosen) - 1, MOST_EXPLAINED).astype(np.int64)]
-    num_messages = np.concatenate([np.asarray(part["message_count"]) for part in pool.parts])
+    num_messages, suspect = (
+        np.concatenate([np.asarray(part[name]) for part in pool.parts]) for name in ("message_count", "suspect")
+    )
     device = stage_device()
     found: dict[str, list[NDArray[np.int32]]] = {}
     for start in range(0, len(chosen), WINDOWS_PER_BATCH[device.type]):
@@ -61,7 +63,8 @@ def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Rank
         batch = pool.gather(some)
         x, window = batch.x.numpy(), batch.batch.numpy()
         is_attacked, messages = batch.node_y.numpy() == 1, num_messages[some][window]
-        logits = {CLOCK: np.full(len(x), -CALIBRATED_LIMIT)}
+        is_accused = batch.node_id.numpy() == suspect[some][window]
+        logits = {HABITS: np.full(len(x), -CALIBRATED_LIMIT)}
         on_device = batch.to(device)
         with torch.inference_mode():
             for name, network in networks.items():
@@ -69,7 +72,7 @@ def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Rank
         if networks:
             logits[ENSEMBLE] = np.mean([logits[name] for name in networks], axis=0)
         for name, values in logits.items():
-            rank = first_rank(evidence_of(x, values, messages), is_attacked, window, len(some))
+            rank = first_rank(evidence_of(x, values, messages, is_accused), is_attacked, window, len(some))
             found.setdefault(name, []).append(rank)
     return Ranks(
         window=chosen.astype(np.int64),
@@ -97,7 +100,7 @@ def first_rank(
 
 
 def score_explanations(
-    ranks: Sequence[Ranks], model: str, is_alarm: NDArray[np.bool_], by_clock: NDArray[np.bool_]
+    ranks: Sequence[Ranks], model: str, is_alarm: NDArray[np.bool_], by_habits: NDArray[np.bool_]
 ) -> ExplanationScores | None:
     """Score the explanations of attacked windows that raise an alarm; None where no window is attacked.
 
@@ -105,9 +108,9 @@ def score_explanations(
         ranks: of each seed of the detector.
         model: the detector; one that judges no identifiers, as a fusion, leaves that to the mean of the networks.
         is_alarm: the detector's decision, [G].
-        by_clock: that of the clock alone, [G].
+        by_habits: that of the habits alone, [G].
     """
-    names = [name for name in (model, ENSEMBLE, CLOCK) if all(name in one.ranks for one in ranks)]
+    names = [name for name in (model, ENSEMBLE, HABITS) if all(name in one.ranks for one in ranks)]
     if not ranks or not names:
         return None
     first = ranks[0]
@@ -115,7 +118,7 @@ def score_explanations(
         named_by=names[0],
         num_attacked_windows=len(first.window),
         detector=_hit_rates([one.ranks[names[0]] for one in ranks], first, is_alarm[first.window]),
-        clock=_hit_rates([first.ranks[CLOCK]], first, by_clock[first.window]),
+        habits=_hit_rates([first.ranks[HABITS]], first, by_habits[first.window]),
     )
 
 

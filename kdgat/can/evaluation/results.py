@@ -142,7 +142,9 @@ class ExplanationScores(Config):
     named_by: str = Field(description="model that orders the identifiers")
     num_attacked_windows: Count = Field(description="those with an identifier that is attacked; at most 20,000")
     detector: HitRates
-    clock: HitRates = Field(description="the arrival clock alone, on windows in which it raises an alarm itself")
+    habits: HitRates | None = Field(
+        None, description="the habits of identifiers alone, on windows that are alarms by them; null in older files"
+    )
 
 
 class DetectorScenario(ScenarioMetrics):

@@ -26,7 +26,7 @@ def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[in
     known = model_names(next(iter(chosen.values())))
     if name not in known:
         raise UserError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
-    return calibrated_detector(name, chosen, config, with_clock=True)
+    return calibrated_detector(name, chosen, config, with_habits=True)
 
 
 def accumulation_of(run: FinishedCanRun, detector: DefaultDetector) -> Accumulation | None:

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError, write_bytes_atomically
-from kdgat.can.evaluation.untrained import clock_column
-from kdgat.can.models.names import CLOCK
+from kdgat.can.evaluation.untrained import habits_column
+from kdgat.can.models.names import HABITS
 from kdgat.graphs import GraphColumns, pointers
 
 WINDOW_COLUMNS: Final = (
@@ -27,7 +27,7 @@ MODEL_PREFIX: Final = "model:"  # columns of a table file that are scores
 class ScoreTable:
     """Raw scores of every model for the windows of one scenario (or of validation), in file order."""
 
-    scores: dict[str, NDArray[np.float32]]  # model -> [G]; larger means attack; `clock` is always among them
+    scores: dict[str, NDArray[np.float32]]  # model -> [G]; larger means attack; `habits` is always among them
     label: NDArray[np.int8]  # [G]
     recording: NDArray[np.int32]  # [G] index into recording_names
     recording_names: list[str]
@@ -57,7 +57,7 @@ def make_table(
     is_virtual: Sequence[bool],
     is_learned: NDArray[np.bool_] | None = None,
 ) -> ScoreTable:
-    """Put scores, and that of the arrival clock, beside the provenance of their windows.
+    """Put scores, and what the habits of identifiers say, beside the provenance of their windows.
 
     The recordings of each part are numbered on.
 
@@ -70,7 +70,7 @@ def make_table(
     """
     shifts = np.cumsum([0] + [len(part) for part in names])
     return ScoreTable(
-        scores=scores | {CLOCK: clock_column(parts)},
+        scores=scores | {HABITS: habits_column(parts)},
         label=np.concatenate([np.asarray(part["y"]) for part in parts]),
         recording=np.concatenate(
             [np.asarray(part["recording"]) + shift for part, shift in zip(parts, shifts, strict=False)]
@@ -104,7 +104,7 @@ def read_table(path: Path) -> ScoreTable:
         columns = {name: file[name] for name in file.files}
     names = [name for name in columns if name.startswith(MODEL_PREFIX)]
     scores = {name.removeprefix(MODEL_PREFIX): columns.pop(name) for name in names}
-    missing = [name for name in WINDOW_COLUMNS if name not in columns] + [CLOCK] * (CLOCK not in scores)
+    missing = [name for name in WINDOW_COLUMNS if name not in columns] + [HABITS] * (HABITS not in scores)
     if missing:
         raise UserError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
     known = {name: columns[name] for name in WINDOW_COLUMNS}  # of a newer kdgat there may be more

@@ -29,7 +29,7 @@ from kdgat.can.evaluation.score_tables import make_node_scores, make_table, read
 from kdgat.can.evaluation.scores import scores_path, write_scores
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
-from kdgat.can.models.names import CLOCK
+from kdgat.can.models.names import HABITS
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.canbus.summary import DataSummary, InjectionSummary
@@ -166,8 +166,8 @@ def explanations_of(
         ranks = [read_ranks(path) for path in paths if path is not None]
         if len(ranks) < len(paths) or not len(ranks[0].window):
             continue
-        by_clock = tables[next(iter(detector.scalings))].scores[CLOCK] >= 0.0
-        scored = score_explanations(ranks, detector.model, detector.decide(tables), by_clock)
+        by_habits = tables[next(iter(detector.scalings))].scores[HABITS] >= 0.0
+        scored = score_explanations(ranks, detector.model, detector.decide(tables), by_habits)
         if scored is not None:
             found[scenario] = scored
     return found

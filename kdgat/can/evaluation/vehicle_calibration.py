@@ -9,7 +9,6 @@ from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
-from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.run.results import Count, Finite, Versioned
 
 
@@ -23,12 +22,11 @@ class VehicleCalibration(Versioned):
     seeds: list[int]
     weights: dict[str, str] = Field(description="seed and model -> SHA-256 of the weights it is for")
     operating_point: OperatingPoint
-    clock: ClockBounds
     accumulation: Accumulation | None = Field(
         default=None, description="evidence that adds up, by these minutes; none: by the run's own validation"
     )
-    num_clock_alarms: Count = Field(description="clean windows in which the arrival clock raises an alarm")
-    num_alarms: Count = Field(description="clean windows with an alarm of the network, the clock or both")
+    num_habits_alarms: Count = Field(description="clean windows that are alarms by the habits of identifiers")
+    num_alarms: Count = Field(description="clean windows with an alarm of the network, the habits or both")
     hours: Finite
     recordings: dict[str, str] = Field(description="name -> hash of the messages")
     sentence: str
@@ -46,8 +44,8 @@ class VehicleCalibration(Versioned):
             )
 
     def applied_to(self, detector: DefaultDetector) -> DefaultDetector:
-        """Return the detector at this threshold, with the clock beside it."""
-        return detector.at(self.operating_point, self.clock)
+        """Return the detector at this threshold, with the habits beside it."""
+        return detector.at(self.operating_point)
 
 
 def weights_of(run: FinishedCanRun, detector: DefaultDetector) -> dict[str, str]:

@@ -18,9 +18,8 @@ ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat
 # Their raw score is a log error, of any scale; that of all others is the logit of a probability.
 ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
 
-# The arrival clock alone: nothing is trained, and no label is read. From 0 on it is an alarm.
-CLOCK: Final = "clock"
-HABITS: Final = "habits"  # of identifiers: how often each ever came in how little time
+# The habits of identifiers alone: nothing is trained, and no label is read.
+HABITS: Final = "habits"
 BASELINE_PREFIX: Final = "baseline: "  # one feature alone, which a model has to beat
 
 FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, DETECTOR
-from kdgat.can.models.names import BASELINE_PREFIX, CLOCK, ENSEMBLE
+from kdgat.can.models.names import BASELINE_PREFIX, ENSEMBLE, HABITS
 
 # In the order of the comparison: teachers, students, fusion. Except for the default detector a model has the same name
 # everywhere: in results.json, in commands, as a stage, in the terminal and in the report.
@@ -17,7 +17,7 @@ MODELS = {
     ENSEMBLE: "mean of the attention networks",
     "fusion": "learned combination of the large models",
     "fusion_small": "learned combination of the small ones",
-    CLOCK: "arrival times alone; not trained",
+    HABITS: "habits of identifiers alone; not trained",
 }
 
 # Whom a model learned from, to compare their sizes.

@@ -183,7 +183,7 @@ def _models(content: RunContent[Results], missing: list[str]) -> Section:
         section.paragraphs.append("Not in results.json.")
     else:
         section.paragraphs.append(
-            f"{described(results.models)}. Each is one model per seed on the same windows. The clock and single"
+            f"{described(results.models)}. Each is one model per seed on the same windows. The habits and single"
             " features (baselines) are not trained; a model has to beat them."
         )
         section.tables += tables.comparison_tables(results)

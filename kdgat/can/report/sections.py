@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, read_map
-from kdgat.can.evaluation.results import ExplanationScores, Results
+from kdgat.can.evaluation.results import ExplanationScores, HitRates, Results
 from kdgat.can.evaluation.tables import format_short
-from kdgat.can.models.names import CLOCK
+from kdgat.can.models.names import HABITS
 from kdgat.can.report.names import model_name
 from kdgat.canbus.features import ATTACK_KINDS
 from kdgat.report import BLACK, BLUE, GREY, ORANGE, PURPLE, VERMILLION, Key, Picture, Section, blank
@@ -27,9 +27,9 @@ EXPLANATION_COLUMNS: Final = (
     "hit@3",
     "random @1",
     "random @3",
-    "Clock alarms",
-    "Clock hit@1",
-    "Clock hit@3",
+    "Habits: alarms",
+    "Habits: hit@1",
+    "Habits: hit@3",
 )
 COLOURS: Final = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 # A form of its own for each colour, and one more round in other forms: nobody has to tell colours apart.
@@ -57,12 +57,12 @@ def explanations(results: Results, missing: list[str]) -> Section:
     )
     namers = list(dict.fromkeys(row.named_by for row in known.values()))
     named = (
-        "by the arrival clock alone" if namers == [CLOCK] else
-        f"by {', '.join(map(model_name, namers))} and, where it is certain, by the arrival clock"
+        "by their habits alone" if namers == [HABITS] else
+        f"by {', '.join(map(model_name, namers))}, behind the one that the habits of identifiers speak against"
     )  # fmt: skip
     section.paragraphs.append(
-        f"Identifiers are ordered {named}. The columns of the clock are its own order, on windows in which it raises"
-        " an alarm itself, which are others than those of the columns before them."
+        f"Identifiers are ordered {named}. The columns of the habits are their own order, on windows that are alarms by"
+        " them, which are others than those of the columns before them."
     )
     rows = [[name, *_cells(row)] for name, row in known.items()]
     section.tables.append(Table.of(EXPLANATION_COLUMNS, rows, "Attacked identifiers among the most suspicious ones."))
@@ -70,13 +70,13 @@ def explanations(results: Results, missing: list[str]) -> Section:
 
 
 def _cells(row: ExplanationScores) -> list[str]:
-    detector, clock = row.detector, row.clock
+    detector, habits = row.detector, row.habits or HitRates(num_windows=0)
     shares = (detector.hit_at_1, detector.hit_at_3, detector.random_at_1, detector.random_at_3)
     return [
         f"{detector.num_windows:,} of {row.num_attacked_windows:,}",
         *map(format_short, shares),
-        f"{clock.num_windows:,}",
-        *map(format_short, (clock.hit_at_1, clock.hit_at_3)),
+        f"{habits.num_windows:,}",
+        *map(format_short, (habits.hit_at_1, habits.hit_at_3)),
     ]
 
 

@@ -13,7 +13,7 @@ from kdgat.canbus.features.features import MESSAGE_FEATURES, popcount
 from kdgat.canbus.features.field_rules import changed_bytes
 from kdgat.canbus.features.fields import FIELD_FEATURES
 from kdgat.canbus.features.intervals import ARRIVAL_FEATURES
-from kdgat.canbus.features.schema import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
+from kdgat.canbus.features.schema import NODE_FEATURES, REDUCTIONS
 from kdgat.canbus.features.timer import REST
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
@@ -32,9 +32,6 @@ _FIRST_ARRIVAL: Final = len(MESSAGE_FEATURES)
 _FIRST_FIELD: Final = _FIRST_ARRIVAL + len(ARRIVAL_FEATURES)
 _NUM_FEATURES: Final = len(_FEATURES)
 _WIDTH: Final = -(-_NUM_FEATURES // 16) * 16  # with some to spare, so that no loop has a rest to be taken one by one
-_EARLY: Final = ARRIVAL_FEATURES.index("early")
-_OVERDUE: Final = ARRIVAL_FEATURES.index("overdue")
-_LOSSES: Final = ARRIVAL_FEATURES.index("losses")
 # Columns of a node that is waited for.
 _OVERDUE_COLUMN: Final = NODE_FEATURES.index("overdue_maximum")
 _NOVELTY_COLUMN: Final = NODE_FEATURES.index("overdue_novelty_maximum")
@@ -165,8 +162,6 @@ def fill(
     node_y: NDArray[np.int8],
     node_id: NDArray[np.int32],
     attack_count: NDArray[np.int32],
-    early: NDArray[np.float32],
-    overdue: NDArray[np.float32],
 ) -> None:
     """Fill the columns of all windows in one pass."""
     num_reduced = reduced_column.shape[0]
@@ -214,11 +209,6 @@ def fill(
                     reduced[node, 1, column] = min(reduced[node, 1, column], described[column])
                 for column in range(_WIDTH):
                     reduced[node, 2, column] = max(reduced[node, 2, column], described[column])
-            if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < LOG_MIXED_PERIOD:
-                early[graph] = max(early[graph], arrival_features[message, _EARLY])
-            if arrival_features[message, _OVERDUE] > REST:
-                lossless = LOSSLESS_MARGIN if arrival_features[message, _LOSSES] == 0.0 else 0.0
-                overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE] + lossless)
             current = local[index]
             row = node_base + current
             counts[current] += 1
@@ -252,7 +242,6 @@ def fill(
             late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
             period, losses = np.float64(waiting[waited, 3]), waiting[waited, 4]
             waited += 1
-            overdue[graph] = max(overdue[graph], late + (LOSSLESS_MARGIN if losses == 0.0 else 0.0))
             if node_mark[index] != graph:
                 row = node_base + nodes
                 nodes += 1

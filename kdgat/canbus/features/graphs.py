@@ -22,8 +22,8 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
-from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
+from kdgat.canbus.features.suspicion import Suspicions, of_windows
 from kdgat.canbus.features.traffic_state import FIRST_DESCRIBED, DescribedMessages, TrafficState
 from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
@@ -129,14 +129,14 @@ def graphs_of(
     node_y = np.zeros(num_nodes, np.int8)
     node_id = np.zeros(num_nodes, np.int32)
     attack_count = np.zeros(num_graphs, np.int32)
-    early, overdue = np.full(num_graphs, NONE, np.float32), np.full(num_graphs, NONE, np.float32)
     most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
     scratch = scratch_for(num_ids, most_messages, most_nodes)
     fill(
         *described[FIRST_DESCRIBED:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
         node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
-        x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
+        x, edge_index, edge_attr, node_y, node_id, attack_count,
     )  # fmt: skip
+    suspicion, suspect = of_windows(Suspicions(described.reason, described.suspect), starts, stops)
     round_features(x, NODE_FEATURES)
     round_features(edge_attr, EDGE_FEATURES)
     y, kind = (attack_count > 0).astype(np.int8), np.zeros(num_graphs, np.int8)
@@ -170,8 +170,8 @@ def graphs_of(
         message_count=(stops - starts).astype(np.int32),
         attack_count=attack_count,
         kind=kind,
-        early=early,
-        overdue=overdue,
+        suspicion=suspicion,
+        suspect=suspect,
     )
 
 

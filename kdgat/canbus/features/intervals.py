@@ -28,7 +28,6 @@ NUM_ARRIVAL_FEATURES: Final = len(ARRIVAL_FEATURES)
 _EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _LOSSES, _REGULAR = range(
     NUM_ARRIVAL_FEATURES
 )
-NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
 
 NEAR: Final = 8  # places from an end, up to which going there takes fewer counts than halving, of which there are 20
 RING = 1024

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kdgat.canbus.features.graphs import graphs_of, windows_to_graphs
 from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.canbus.features.suspicion import Known, WindowSuspicions
+from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.settings import WindowConfig
@@ -32,16 +31,15 @@ class OnlineWindows:
     [7, 7, 6]
     """
 
-    def __init__(self, config: WindowConfig, by_habits: bool = False, known: Known | None = None) -> None:
-        """Judge windows by the habits of identifiers, too, if asked for; by what a profile knows of them, if given."""
+    def __init__(self, config: WindowConfig, known: Known | None = None) -> None:
+        """Judge by what a profile knows of identifiers, too, if it is given."""
         self.config = config
-        self._state = TrafficState(by_habits, known)
+        self._state = TrafficState(known)
         self._kept: DescribedMessages | None = None  # of unfinished windows
         self._last: Messages | None = None  # none of the last messages: where they come from
         self._first = 0  # row of the first of them in the recording
         self._next_start = 0  # row at which the next window begins
-        self.log_times = np.zeros((2, 0))  # s on the log's clock: begin and end of the windows returned last,
-        self.suspicions: WindowSuspicions  # and what speaks against them
+        self.log_times = np.zeros((2, 0))  # s on the log's clock: begin and end of the windows returned last
 
     @property
     def num_messages(self) -> int:
@@ -59,7 +57,7 @@ class OnlineWindows:
         return self._state.num_bytes + sum(column.nbytes for column in self._kept or ())
 
     def count_judged(self) -> tuple[int, int]:
-        """Count the identifiers that the clock could judge so far, and those that came often enough for it."""
+        """Count the identifiers that could be judged by their times so far, and those that came often enough for it."""
         return self._state.count_judged()
 
     def feed(self, messages: Messages) -> GraphColumns:
@@ -82,7 +80,8 @@ class OnlineWindows:
             first=self._first,
             campaigns=messages.campaigns,
         )
-        self._describe_windows(starts - self._first, starts + size - self._first)
+        log_time = self._kept.log_time
+        self.log_times = np.stack([log_time[starts - self._first], log_time[starts + size - self._first - 1]])
         self._next_start += num_complete * stride
         self._drop(min(self._next_start, total) - self._first)
         return graphs
@@ -91,7 +90,6 @@ class OnlineWindows:
         """Return what is left at the end of a recording that is shorter than one window: one short graph, else none."""
         if self._next_start or self._last is None or not self.num_messages:
             self.log_times = np.zeros((2, 0))
-            self.suspicions = WindowSuspicions.none()
             return GraphColumns.empty(
                 SCHEMA, num_node_features=len(NODE_FEATURES), num_edge_features=len(EDGE_FEATURES)
             )
@@ -106,14 +104,8 @@ class OnlineWindows:
             length=kept.length,
             label=kept.label,
         )
-        self._describe_windows(np.zeros(1, np.int64), np.full(1, len(messages)))
+        self.log_times = kept.log_time[[[0], [-1]]]
         return windows_to_graphs(messages, self.config)
-
-    def _describe_windows(self, starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-        kept = self._kept
-        assert kept is not None
-        self.log_times = np.stack([kept.log_time[starts], kept.log_time[stops - 1]])
-        self.suspicions = WindowSuspicions.of(kept.is_suspicious, kept.reason, kept.suspect, starts, stops)
 
     def _drop(self, num_rows: int) -> None:
         """Forget the first rows; the others are copied, lest they keep the memory of all."""

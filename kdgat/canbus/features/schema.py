@@ -1,6 +1,5 @@
 """What a graph of a window holds: the features of nodes and edges, the version of their meaning, and all columns."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
@@ -9,12 +8,7 @@ from kdgat.graphs.packing import Packing
 from kdgat.graphs.schema import X
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 5
-# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
-# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
-LOG_MIXED_PERIOD: Final = math.log2(0.08)  # of seconds
-# Where a recording has lost no single message so far, one that is missing means as much as two do elsewhere.
-LOSSLESS_MARGIN: Final = 0.3
+FEATURE_VERSION: Final = 6
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
@@ -143,7 +137,8 @@ SCHEMA: Final = Schema(
         Column("message_count", "graph", "int32"),
         Column("attack_count", "graph", "int32"),  # injected messages
         Column("kind", "graph", "int8"),  # index into ATTACK_KINDS
-        Column("early", "graph", "float32"),  # highest margin of the arrival clock, log2; -9: none
-        Column("overdue", "graph", "float32"),
+        # What the habits of identifiers say (kdgat.canbus.features.suspicion): 0 is no alarm, else the reason of one,
+        Column("suspicion", "graph", "int8"),
+        Column("suspect", "graph", "int32"),  # and the arbitration id that it speaks against; -1: none
     )
 )

@@ -12,7 +12,7 @@ from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
 from kdgat.canbus.features.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.fields import NUM_FIELD_FEATURES, FieldState
 from kdgat.canbus.features.intervals import NUM_ARRIVAL_FEATURES
-from kdgat.canbus.features.suspicion import Known, SuspicionState, nothing_suspicious
+from kdgat.canbus.features.suspicion import Known, SuspicionState
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import Messages
@@ -23,9 +23,8 @@ class DescribedMessages(NamedTuple):
 
     timestamp: NDArray[np.float64]  # [M] s, as in the log
     log_time: NDArray[np.float64]  # [M] s, on the clock of the log: `timestamp` where that is believed
-    is_suspicious: NDArray[np.bool_]  # [M] by the habits of identifiers it is an alarm; False where they are not asked
-    reason: NDArray[np.int8]  # [M] of the evidence that the message brought,
-    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
+    reason: NDArray[np.int8]  # [M] why the message is an alarm by the habits of identifiers, if it is,
+    suspect: NDArray[np.uint32]  # [M] and the identifier that this speaks against
     time: NDArray[np.float64]  # [M] s, on the bus
     elapsed: NDArray[np.float64]  # [M] s from the first message, without steps back and pauses of the log
     identifier: NDArray[np.uint32]  # [M]
@@ -44,14 +43,14 @@ FIRST_DESCRIBED: Final = DescribedMessages._fields.index("time")  # the first co
 class TrafficState:
     """Remember what the next messages of a recording are described against; bounded by the number of identifiers."""
 
-    def __init__(self, by_habits: bool = False, known: Known | None = None) -> None:
-        """Judge messages by the habits of identifiers, too, if asked for; by what a profile knows of them, if given."""
+    def __init__(self, known: Known | None = None) -> None:
+        """Judge by what a profile knows of identifiers, too, if it is given."""
         self.num_messages = 0
         self.num_ids = 0
         self._features = FeatureState()
         self._clock = ClockState()
         self._fields = FieldState()
-        self._suspicions = SuspicionState(known) if by_habits else None
+        self._suspicions = SuspicionState(known)
         self._bus_clock = BusClock()
         self._first, self._latest = np.nan, -np.inf  # time on the bus
         self._previous = np.zeros(0)  # of the last message, if there was one, but for pauses
@@ -60,12 +59,12 @@ class TrafficState:
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is remembered."""
-        suspicions = 0 if self._suspicions is None else self._suspicions.num_bytes
-        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes + suspicions
+        states = (self._features, self._clock, self._fields, self._suspicions)
+        return sum(state.num_bytes for state in states)
 
     def count_judged(self) -> tuple[int, int]:
         """Count the identifiers that could be judged by their times, and those that came often enough for it."""
-        return (self._clock if self._suspicions is None else self._suspicions).count_judged()
+        return self._suspicions.count_judged()
 
     @property
     def span_s(self) -> tuple[float, float]:
@@ -111,9 +110,7 @@ class TrafficState:
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
-        found = nothing_suspicious(len(timestamp))
-        if self._suspicions is not None:
-            found = self._suspicions.judge(monotonic, identifier, numbered, payload, length, breaks)
+        found = self._suspicions.judge(monotonic, identifier, numbered, payload, length, breaks)
         described = DescribedMessages(
             timestamp, log_time, *found, time, elapsed, identifier, numbered.number, payload, length, label, features,
             arrival_features, field_features,

@@ -29,7 +29,7 @@ from tests.can.detection.untrained import WINDOWS, drive, in_chunks, untrained
 def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
     """Return a network that no window is an alarm for, and a reference by which its judgement soon adds up."""
     path = untrained(SMALL_ATTENTION).write(tmp_path_factory.mktemp("model") / "student.onnx")
-    found = replace(load_detector(path), threshold=1e9)
+    found = replace(load_detector(path), threshold=1e9, habits=False)
     scores = found.decide(windows_to_graphs(drive(None), WINDOWS)).node_logit
     few = np.sort(scores)[: int(0.9 * len(scores))]  # what a tenth of the nodes reach has never been seen
     reference = Reference.of_benign([np.resize(few, 3000)])

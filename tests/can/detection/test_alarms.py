@@ -13,10 +13,9 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.can.detection.alarms import Alarm
-from kdgat.can.detection.loading import UNTRAINED, load_detector
+from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.output import AlarmWriter
 from kdgat.can.detection.watch import Watch
-from kdgat.can.models.names import CLOCK, HABITS
 from kdgat.canbus import Messages, make_vehicle, simulate
 from tests.can.detection.untrained import in_chunks
 
@@ -55,8 +54,8 @@ def _injected(drive: Messages, identifier: int, time: Times) -> Messages:
     return both
 
 
-def _watched(messages: Messages, name: str | None = None) -> tuple[Watch, list[Alarm]]:
-    watch = Watch(load_detector(None, name))
+def _watched(messages: Messages) -> tuple[Watch, list[Alarm]]:
+    watch = Watch(load_detector(None))
     return watch, list(watch.run(in_chunks(messages, 5000)))
 
 
@@ -96,12 +95,11 @@ STEPS_BACK += [_set((0.2, -5.0), (0.65, -0.8), (0.7, -3600.0), (0.9, -1.0))]
 
 @pytest.mark.parametrize("trouble", [*MINORITIES, *STEPS_BACK])
 @pytest.mark.parametrize("attack", ["injected", "suppressed"])
-@pytest.mark.parametrize("name", UNTRAINED)
 def test_the_alarms_of_a_log_whose_clock_is_wrong_are_those_of_the_bus(
-    name: str, attack: str, trouble: Callable[[Times], Times]
+    attack: str, trouble: Callable[[Times], Times]
 ) -> None:
-    _, expected = _watched(_log(attack), name)
-    watch, found = _watched(_as_shown(attack, trouble), name)
+    _, expected = _watched(_log(attack))
+    watch, found = _watched(_as_shown(attack, trouble))
     assert len(found) == len(expected) == 1
     assert sum(one.num_windows for one in found) >= 0.9 * sum(one.num_windows for one in expected)
     for one, other in zip(found, expected, strict=True):
@@ -110,31 +108,25 @@ def test_the_alarms_of_a_log_whose_clock_is_wrong_are_those_of_the_bus(
 
 
 @pytest.mark.parametrize("trouble", MINORITIES)
-@pytest.mark.parametrize("name", UNTRAINED)
-def test_a_minority_of_time_stamps_is_no_alarm(name: str, trouble: Callable[[Times], Times]) -> None:
-    assert _watched(_as_shown(None, trouble), name)[1] == []
+def test_a_minority_of_time_stamps_is_no_alarm(trouble: Callable[[Times], Times]) -> None:
+    assert _watched(_as_shown(None, trouble))[1] == []
 
 
 @pytest.mark.parametrize("step_s", [-3600.0, -5.0, -0.8, -0.3, 0.5, 5.0, 40.0, 3600.0])
-@pytest.mark.parametrize("name", UNTRAINED)
-def test_a_step_of_the_clock_in_clean_traffic_is_no_alarm(name: str, step_s: float) -> None:
-    assert _watched(_as_shown(None, _set((0.5, step_s))), name)[1] == []
+def test_a_step_of_the_clock_in_clean_traffic_is_no_alarm(step_s: float) -> None:
+    assert _watched(_as_shown(None, _set((0.5, step_s))))[1] == []
 
 
 @pytest.mark.parametrize("step_s", [0.5, 5.0, 40.0, 3600.0])
 @pytest.mark.parametrize("share", [0.4, 0.7, 0.9])
-@pytest.mark.parametrize(
-    ("name", "attack", "least"), [(CLOCK, "suppressed", 0.85), (HABITS, "suppressed", 0.6), (HABITS, "injected", 0.9)]
-)
-def test_a_clock_that_is_set_ahead_takes_no_alarm(
-    name: str, attack: str, least: float, step_s: float, share: float
-) -> None:
+@pytest.mark.parametrize(("attack", "least"), [("suppressed", 0.6), ("injected", 0.9)])
+def test_a_clock_that_is_set_ahead_takes_no_alarm(attack: str, least: float, step_s: float, share: float) -> None:
     """It cannot be told from a pause: what goes on meanwhile is longer by it, or two alarms.
 
     To the habits of identifiers a silence of five seconds is news, pauses included.
     """
-    _, expected = _watched(_log(attack), name)
-    _, found = _watched(_as_shown(attack, _set((share, step_s))), name)
+    _, expected = _watched(_log(attack))
+    _, found = _watched(_as_shown(attack, _set((share, step_s))))
     assert len(expected) == 1
     assert len(found) in (1, 2)
     assert sum(one.num_windows for one in found) >= least * expected[0].num_windows

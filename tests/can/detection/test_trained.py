@@ -19,7 +19,6 @@ from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
@@ -42,8 +41,7 @@ def _calibration(run: FinishedCanRun, threshold: float) -> VehicleCalibration:
         seeds=[0],
         weights=weights_of(run, detector),
         operating_point=OperatingPoint(threshold=threshold, source="clean minutes of a.log", alarms_per_hour=1.0),
-        clock=ClockBounds(early=0.7),
-        num_clock_alarms=0,
+        num_habits_alarms=0,
         num_alarms=0,
         hours=0.1,
         recordings={"a.log": "0" * 16},
@@ -52,7 +50,7 @@ def _calibration(run: FinishedCanRun, threshold: float) -> VehicleCalibration:
 
 
 def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
-    """By another runtime, with the same calibration, threshold and clock."""
+    """By another runtime, with the same calibration, threshold and habits."""
     graphs = windows_to_graphs(drive("suppression", duration_s=20.0), WINDOWS)
     scorer = RecordingScorer(run)
     tables = scorer.score([graphs], ["drive"])
@@ -60,24 +58,24 @@ def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
     verdicts = found.decide(graphs)
     assert found.name == scorer.default_detector.model
     np.testing.assert_allclose(verdicts.logit, scorer.default_detector.logits(tables), atol=1e-4)
-    assert found.clock == scorer.default_detector.rule.clock
+    assert found.habits
+    assert scorer.default_detector.rule.habits
+    assert verdicts.by_habits.any()
     assert verdicts.is_alarm.tolist() == scorer.default_detector.decide(tables).tolist()
 
 
-@pytest.mark.parametrize("clock", [None, ClockBounds(early=0.3, overdue=0.4)])
-def test_the_clock_has_a_part_in_the_decision_where_the_rule_gives_it_one(
-    run: FinishedCanRun, clock: ClockBounds | None, tmp_path: Path
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_the_habits_have_a_part_in_the_decision_where_the_rule_gives_it_to_them(
+    run: FinishedCanRun, is_asked: bool, tmp_path: Path
 ) -> None:
     graphs = windows_to_graphs(drive("suppression", duration_s=20.0), WINDOWS)
     chosen = chosen_detector(run, "normal", 0)
-    detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "fixed", "clock": clock}))
+    detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "fixed", "habits": is_asked}))
     network = trained_network(run, detector, 0, "normal")
     write_model(tmp_path / "model.onnx", "onnx", network.weights, network.description, network.parameters)
     verdicts = load_detector(tmp_path / "model.onnx").decide(graphs)
-    margins = (graphs["early"], graphs["overdue"])
-    expected = clock_scores(*margins, clock) >= 0.0 if clock else np.zeros(graphs.num_graphs, bool)
-    assert verdicts.by_clock.tolist() == expected.tolist()
-    assert verdicts.by_clock.any() == (clock is not None)
+    assert (graphs["suspicion"] != 0).any()
+    assert verdicts.by_habits.tolist() == ((graphs["suspicion"] != 0) & is_asked).tolist()
 
 
 def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> None:
@@ -140,14 +138,14 @@ def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Pa
         find_model("absent")
 
 
-def test_a_calibration_sets_threshold_and_clock_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
+def test_a_calibration_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
     calibration = _calibration(run, -1.5)
     of_run = load_detector(run.output.path, calibration=calibration)
-    assert (of_run.name, of_run.threshold, of_run.clock.early) == ("normal", -1.5, 0.7)
+    assert (of_run.name, of_run.threshold, of_run.habits) == ("normal", -1.5, True)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
     of_file = load_detector(tmp_path / "plain.onnx", calibration=calibration)
-    assert (of_file.threshold, of_file.clock) == (of_run.threshold, of_run.clock)
+    assert (of_file.threshold, of_file.habits) == (of_run.threshold, of_run.habits)
     calibration.write(tmp_path / "calibration.json")
     words = ("--model", "normal", "--calibration", tmp_path / "calibration.json", "--out", tmp_path / "own.onnx")
     kdgat("export", run.output.path, *words, status=0)
@@ -162,8 +160,8 @@ def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path)
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
     with pytest.raises(UserError, match="calibrate with --detector normal --seed 0"):
         load_detector(tmp_path / "plain.onnx", calibration=other)
-    with pytest.raises(UserError, match="threshold, and clock has none: give --model"):
-        load_detector(run.output.path, "clock", calibration=other)
+    with pytest.raises(UserError, match="threshold, and habits has none: give --model"):
+        load_detector(run.output.path, "habits", calibration=other)
 
 
 def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
@@ -171,6 +169,8 @@ def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
         load_detector(run.output.path, "curriculum")
     with pytest.raises(UserError, match="no seed 7; it has: 0"):
         load_detector(run.output.path, seed=7)
+    with pytest.raises(UserError, match="the arrival clock decides no longer: give --detector habits"):
+        load_detector(run.output.path, "clock")
     with pytest.raises(UserError, match="no attention network"):
         load_detector(run.output.path, "baseline: count_excess")
     assert "--model fusion" in kdgat("export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr

@@ -15,14 +15,15 @@ from hypothesis import strategies as st
 
 from kdgat.base import UserError
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.can.detection.detector import Detector
+from kdgat.can.detection.detector import CERTAIN, Detector
 from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
-from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.can.models.names import CLOCK, HABITS
+from kdgat.can.models.names import HABITS
 from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
+from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, window_chunks
+from kdgat.graphs import GraphStore, write_store
 from tests.can.detection.untrained import drive, in_chunks, untrained
 
 
@@ -107,7 +108,7 @@ def test_the_summary_counts_everything(detector: Detector) -> None:
     alarms = list(watch.run(in_chunks(messages, 100)))
     summary = watch.summary
     assert summary.num_messages == len(messages)
-    assert summary.num_windows == len(messages) // 100 == sum(map(len, timeline.logit))
+    assert summary.num_windows == len(messages) // 100 == sum(map(len, timeline.score))
     assert summary.num_alarms == len(alarms) == len(begun)
     assert summary.num_alarm_windows == sum(alarm.num_windows for alarm in alarms)
     assert summary.duration_s == pytest.approx(messages.duration_s)
@@ -125,31 +126,25 @@ def test_a_picture_of_any_length_keeps_a_bounded_number_of_windows_and_the_highe
     monkeypatch.setattr("kdgat.can.detection.watch.MAX_POINTS", 64)
     messages, timeline = drive(), Timeline()
     list(Watch(detector, timeline=timeline).run(in_chunks(messages, 300)))
-    logit = np.concatenate(timeline.logit)
-    whole = detector.decide(windows_to_graphs(messages, detector.windows)).logit
-    assert len(logit) == sum(map(len, timeline.time_s)) < 64 < len(whole)
-    assert logit.max() == pytest.approx(whole.max(), abs=1e-4)
+    score = np.concatenate(timeline.score)
+    whole = detector.decide(windows_to_graphs(messages, detector.windows)).score
+    assert len(score) == sum(map(len, timeline.time_s)) < 64 < len(whole)
+    assert score.max() == pytest.approx(whole.max(), abs=1e-4)
 
 
-def test_a_picture_has_the_clock_beside_the_network_and_marks_alarms_with_who_raised_them_and_why(
-    detector: Detector, tmp_path: Path
-) -> None:
-    """An alarm of the clock stands where the network sees nothing wrong: without the clock it looks like a mistake."""
-    messages, timeline = drive(), Timeline()
-    never = replace(detector, threshold=50.0, clock=ClockBounds(early=0.01, overdue=0.01))
+def test_a_picture_marks_alarms_with_who_raised_them_and_why(detector: Detector, tmp_path: Path) -> None:
+    """An alarm of the habits stands where the network sees nothing wrong: without a word it looks like a mistake."""
+    messages, timeline = drive("malfunction", duration_s=20.0), Timeline()
+    never = replace(detector, threshold=50.0)
     alarms = list(Watch(never, timeline=timeline, merge_s=0.0).run([messages]))
-    assert {alarm.by for alarm in alarms} == {("clock",)}
+    assert {alarm.by for alarm in alarms} == {(HABITS,)}
     graphs = windows_to_graphs(messages, detector.windows)
-    assert (np.concatenate(timeline.clock) >= 0.0).tolist() == never.decide(graphs).by_clock.tolist()
+    assert (np.concatenate(timeline.score)[never.decide(graphs).by_habits] >= np.float32(CERTAIN)).all()
     draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.threshold)
     page = (tmp_path / "both.html").read_text()
-    assert "attack probability\\u003cbr\\u003e(network)" in page
-    assert "too early or overdue\\u003cbr\\u003e(clock" in page
-    assert f"{len(alarms)} alarm{'s' if len(alarms) > 1 else ''} by the arrival clock" in page
-    assert "raised by the arrival clock" in page
+    assert f"{len(alarms)} alarm{'s' if len(alarms) > 1 else ''} by the habits of identifiers" in page
+    assert "raised by the habits of identifiers" in page
     assert f"{identifier_text(alarms[0].suspects[0].identifier)} (" in page
-    draw_timeline(tmp_path / "clock.html", "drive", timeline, alarms, None)
-    assert "(network)" not in (tmp_path / "clock.html").read_text()
 
 
 def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
@@ -170,10 +165,41 @@ def test_nothing_is_no_alarm(detector: Detector) -> None:
     assert watch.summary.sentence() == "no alarm in 0 messages of 0.0 s: 0 of 0 windows"
 
 
-@pytest.mark.parametrize(("name", "by", "attack"), [(None, HABITS, "replay"), (CLOCK, CLOCK, "suppression")])
-def test_habits_decide_without_a_model_and_the_clock_if_it_is_named(name: str | None, by: str, attack: str) -> None:
-    untrained = load_detector(None, name)
-    assert list(Watch(untrained).run([drive(None, duration_s=20.0)])) == []
-    alarms = list(Watch(untrained).run([drive(attack, duration_s=20.0)]))
+@pytest.mark.parametrize("attack", ["replay", "suppression"])
+def test_without_a_model_the_habits_decide(attack: str) -> None:
+    habits = load_detector(None)
+    assert list(Watch(habits).run([drive(None, duration_s=20.0)])) == []
+    alarms = list(Watch(habits).run([drive(attack, duration_s=20.0)]))
     assert alarms
-    assert {alarm.by for alarm in alarms} == {(by,)}
+    assert {alarm.by for alarm in alarms} == {(HABITS,)}
+
+
+@pytest.mark.parametrize("attack", ["replay", "suppression"])
+def test_a_network_that_sees_nothing_leaves_the_alarms_of_the_habits_as_they_are_without_it(
+    detector: Detector, attack: str
+) -> None:
+    messages = drive(attack, duration_s=20.0)
+    quiet = replace(detector, threshold=50.0)
+    alone, beside = (list(Watch(one).run(in_chunks(messages, 700))) for one in (load_detector(None), quiet))
+    assert len(alone) > 0
+    assert _without_scores(beside) == _without_scores(alone)
+    for one, other in zip(alone, beside, strict=True):
+        named = {suspect.identifier: suspect.reasons for suspect in other.suspects}
+        assert set(one.suspects[0].reasons) <= set(named[one.suspects[0].identifier])
+
+
+def test_the_column_of_a_store_is_what_is_said_of_the_log(tmp_path: Path) -> None:
+    messages = drive("replay", duration_s=20.0)
+    names = {
+        "node_features": NODE_FEATURES,
+        "edge_features": EDGE_FEATURES,
+        "attributes": {RECORDINGS: ["drive"]},
+        "build": {},
+    }
+    write_store(tmp_path / "windows.h5", SCHEMA, window_chunks(messages, WindowConfig()), **names)
+    stored = np.asarray(GraphStore.open(tmp_path / "windows.h5", SCHEMA).columns["suspicion"])
+    timeline = Timeline()
+    watch = Watch(load_detector(None), timeline=timeline)
+    list(watch.run(in_chunks(messages, 1000)))
+    assert watch.summary.num_alarm_windows > 10
+    assert (stored != 0).tolist() == (np.concatenate(timeline.score) >= np.float32(CERTAIN)).tolist()

@@ -22,6 +22,6 @@ def made_table(label: Any, *, scores: dict[str, Any] | None = None, **columns: A
         "is_virtual": np.zeros(labels.size, bool),
         "is_learned": np.zeros(labels.size, bool),
     }
-    found = {"clock": np.full(labels.size, -10.0, np.float32)} | (scores or {})
+    found = {"habits": np.full(labels.size, -1.0, np.float32)} | (scores or {})
     names = [f"drive-{place}" for place in range(10)]
     return ScoreTable(label=labels, scores=found, recording_names=names, **(defaults | columns))

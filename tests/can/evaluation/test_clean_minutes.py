@@ -48,7 +48,7 @@ def test_a_calibration_says_what_it_is_made_of(
     assert calibration.recordings == {"drive.parquet": read_recording(clean).content_hash()}
     assert list(calibration.weights) == ["seed 0, normal"]
     assert "clean minutes of drive.parquet" in calibration.sentence
-    assert "arrival clock" in calibration.sentence
+    assert "habits of identifiers" in calibration.sentence
 
 
 def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(

@@ -1,4 +1,4 @@
-"""From scores to alarms: members calibrated one by one, and the network or the clock."""
+"""From scores to alarms: members calibrated one by one, and the network or the habits of identifiers."""
 
 from pathlib import Path
 
@@ -9,7 +9,6 @@ from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table, write_table
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import made_table
@@ -48,25 +47,23 @@ def test_the_loudest_member_no_longer_decides_alone() -> None:
     assert wrong < 0.5 * np.count_nonzero((mean >= 0.0) != (table.label == 1))
 
 
-def test_by_a_budget_the_network_or_the_clock_alarms() -> None:
+def test_by_a_budget_the_network_or_the_habits_alarm() -> None:
     table = validation()
-    clock = np.full(NUM_WINDOWS, -10.0, np.float32)
-    clock[:3] = 0.0
     quiet = made_table(table.label, scores={name: np.full(NUM_WINDOWS, -9.0) for name in ("normal", "curriculum")})
     chosen = choose_detector({0: table}, EvaluationConfig())
     assert not chosen.decide({0: quiet}).any()
-    quiet.scores["clock"][:] = clock
+    quiet.scores["habits"][:3] = 1.0
     np.testing.assert_array_equal(np.flatnonzero(chosen.decide({0: quiet})), [0, 1, 2])
     fixed = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
     assert not fixed.decide({0: quiet}).any()
 
 
-def test_a_models_own_row_does_not_borrow_the_clock() -> None:
+def test_a_models_own_row_does_not_borrow_the_habits() -> None:
     table = validation()
-    table.scores["clock"][:] = 1.0
+    table.scores["habits"][:] = 1.0
     detector = calibrated_detector("normal", {0: table}, EvaluationConfig())
     assert not detector.decide({0: table})[table.label == 0].all()
-    alone = calibrated_detector("clock", {0: table}, EvaluationConfig())
+    alone = calibrated_detector("habits", {0: table}, EvaluationConfig())
     assert alone.decide({0: table}).all()
 
 
@@ -79,7 +76,7 @@ def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     assert 1000 <= point.num_windows < NUM_WINDOWS // 2
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point
-    assert "or if the arrival clock finds that an identifier comes 1.52 times sooner" in described.rule
+    assert "or if the habits of identifiers say so" in described.rule
     assert "a budget of 40 false alarms per hour" in described.rule
 
 
@@ -114,7 +111,7 @@ def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:
 def test_false_alarms_of_recorded_and_virtual_windows_are_told_apart() -> None:
     table = validation()
     is_virtual = np.arange(NUM_WINDOWS) >= NUM_WINDOWS // 2
-    table.scores["clock"][np.flatnonzero((table.label == 0) & is_virtual)[:7]] = 1.0
+    table.scores["habits"][np.flatnonzero((table.label == 0) & is_virtual)[:7]] = 1.0
     mixed = made_table(table.label, scores=table.scores, is_virtual=is_virtual)
     described = describe_detector(
         choose_detector({0: mixed}, EvaluationConfig(detector="normal")), {0: mixed}, "normal"
@@ -129,7 +126,7 @@ def test_false_alarms_of_recorded_and_virtual_windows_are_told_apart() -> None:
 def test_a_scenario_is_measured_with_the_decision_of_both() -> None:
     table = validation()
     test = validation(seed=1)
-    test.scores["clock"][test.label == 1] = 1.0
+    test.scores["habits"][test.label == 1] = 1.0
     scenario, scores, _ = scenario_of_detector(choose_detector({0: table}, EvaluationConfig()), {0: test})
     assert scenario.recall == 1.0
     assert scores.decision is not None
@@ -137,9 +134,9 @@ def test_a_scenario_is_measured_with_the_decision_of_both() -> None:
     assert scenario.breakdown.recall_by_count["10+"].recall == 1.0
 
 
-def test_a_rule_that_asks_the_clock_refuses_to_decide_without_it() -> None:
-    with pytest.raises(UserError, match="give its scores"):
-        DecisionRule(kind="budget", clock=CLOCK_BOUNDS).apply([0.0])
+def test_a_rule_that_asks_the_habits_refuses_to_decide_without_them() -> None:
+    with pytest.raises(UserError, match="give their scores"):
+        DecisionRule(kind="budget", habits=True).apply([0.0])
 
 
 def test_a_table_survives_writing_and_one_of_an_older_version_is_refused(tmp_path: Path) -> None:
@@ -148,9 +145,9 @@ def test_a_table_survives_writing_and_one_of_an_older_version_is_refused(tmp_pat
     write_table(path, table)
     again = read_table(path)
     np.testing.assert_array_equal(again.end_time, table.end_time)
-    np.testing.assert_array_equal(again.scores["clock"], table.scores["clock"])
+    np.testing.assert_array_equal(again.scores["habits"], table.scores["habits"])
     with np.load(path) as file:
-        columns = {name: file[name] for name in file.files if name not in ("end_time", "model:clock")}
+        columns = {name: file[name] for name in file.files if name not in ("end_time", "model:habits")}
     np.savez(path, **columns)
-    with pytest.raises(UserError, match="without end_time, clock: run the evaluation stage again"):
+    with pytest.raises(UserError, match="without end_time, habits: run the evaluation stage again"):
         read_table(path)

@@ -23,7 +23,7 @@ RANKS = Ranks(
     window=np.array([1, 3, 4]),
     num_nodes=np.array([4, 10, 10], np.int32),
     num_attacked=np.array([1, 2, 1], np.int32),
-    ranks={"normal": np.array([1, 3, 9], np.int32), "clock": np.array([2, 1, 1], np.int32)},
+    ranks={"normal": np.array([1, 3, 9], np.int32), "habits": np.array([2, 1, 1], np.int32)},
 )
 
 
@@ -56,8 +56,9 @@ def test_only_windows_with_an_alarm_are_judged() -> None:
     assert scores.detector.hit_at_1 == 0.5
     assert scores.detector.hit_at_3 == 1.0
     assert scores.detector.random_at_1 == pytest.approx((0.25 + 0.2) / 2)
-    assert scores.clock.num_windows == 2
-    assert scores.clock.hit_at_1 == 1.0
+    assert scores.habits is not None
+    assert scores.habits.num_windows == 2
+    assert scores.habits.hit_at_1 == 1.0
 
 
 def test_without_an_alarm_nothing_is_hit_nor_missed() -> None:
@@ -67,10 +68,10 @@ def test_without_an_alarm_nothing_is_hit_nor_missed() -> None:
     assert scores.detector.hit_at_1 is None
 
 
-def test_a_detector_that_judges_no_identifiers_leaves_them_to_the_clock() -> None:
+def test_a_detector_that_judges_no_identifiers_leaves_them_to_the_habits() -> None:
     scores = score_explanations([RANKS], "fusion", np.ones(5, bool), np.ones(5, bool))
     assert scores is not None
-    assert scores.named_by == "clock"
+    assert scores.named_by == "habits"
 
 
 def test_ranks_are_read_as_they_were_written(tmp_path: Path) -> None:
@@ -81,16 +82,15 @@ def test_ranks_are_read_as_they_were_written(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.ranks["normal"], RANKS.ranks["normal"])
 
 
-@pytest.mark.parametrize("attack", ["malfunction", "suppression"])
-def test_the_clock_alone_ranks_the_attacked_identifier_first_where_it_raises_an_alarm(attack: str) -> None:
-    graphs = windows_to_graphs(drive(attack, duration_s=25.0), WINDOWS)
+def test_the_habits_alone_rank_the_attacked_identifier_first_where_they_name_one() -> None:
+    graphs = windows_to_graphs(drive("malfunction", duration_s=25.0), WINDOWS)
     pool = PooledStores([graphs], features=(tuple(NODE_FEATURES), tuple(EDGE_FEATURES)))
     ranks = rank_attacked({}, pool)
     assert ranks is not None
-    by_clock = np.maximum(np.asarray(graphs["early"]) / 0.6, np.asarray(graphs["overdue"])) >= 1.0
-    scores = score_explanations([ranks], "clock", by_clock, by_clock)
+    is_named = graphs["suspect"] >= 0
+    scores = score_explanations([ranks], "habits", is_named, is_named)
     assert scores is not None
-    assert scores.named_by == "clock"
+    assert scores.named_by == "habits"
     assert scores.detector.num_windows > 5
     assert scores.detector.hit_at_1 is not None
     assert scores.detector.hit_at_1 > 0.9

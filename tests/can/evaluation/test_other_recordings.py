@@ -38,7 +38,7 @@ def test_a_run_without_injection_says_so(results: Results) -> None:
     assert set(results.data.splits) >= {"train", "validation"}
     assert not {"injected", "injected_validation"} & set(results.data.splits)
     baselines = {f"baseline: {name}" for name in BASELINE_FEATURES}
-    assert set(results.models) == {"normal", "ensemble", "clock"} | baselines
+    assert set(results.models) == {"normal", "ensemble", "habits"} | baselines
     assert results.preset == "quick"
 
 
@@ -113,7 +113,7 @@ def test_alarms_of_the_run_name_the_attacked_identifiers_more_often_than_chance(
     assert told.detector.hit_at_3 is not None
     assert told.detector.random_at_1 is not None
     assert told.detector.random_at_1 < told.detector.hit_at_1 <= told.detector.hit_at_3 <= 1.0
-    assert told.clock.num_windows <= told.detector.num_windows
+    assert told.habits.num_windows <= told.detector.num_windows
 
 
 def test_a_recording_without_labels_is_in_no_metric(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:

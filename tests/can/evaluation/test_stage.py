@@ -71,7 +71,7 @@ def test_every_model_is_measured_on_every_scenario_by_all_its_windows(results: R
         "fusion_mlp",
         "fusion_dqn",
         "ensemble",
-        "clock",
+        "habits",
     }
     assert set(results.models) == models
     for by_seed in results.models.values():
@@ -208,7 +208,7 @@ def test_models_are_compared_on_windows_that_no_fusion_has_learned_from(output: 
     scores = {name: np.where(table.label == 1, -2.0, 2.0) for name in perfect}  # wrong where a fusion has learned
     for name, values in perfect.items():
         scores[name][~table.is_learned] = values
-    scores["clock"] = table.scores["clock"]
+    scores["habits"] = table.scores["habits"]
     scores["fusion"][table.is_learned] = table.label[table.is_learned] * 4.0 - 2.0  # right everywhere
     config = EvaluationConfig(detector="auto", candidates=("normal", "fusion"), calibration="none")
     default_detector = choose_detector({0: ScoreTable(**{**vars(table), "scores": scores})}, config)

@@ -1,25 +1,18 @@
 """Detectors that nobody trains."""
 
 import numpy as np
-import pytest
 
-from kdgat.can.evaluation.untrained import BASELINE_FEATURES, baseline_scores, clock_column, clock_scores
+from kdgat.can.evaluation.untrained import BASELINE_FEATURES, baseline_scores, habits_column
 from kdgat.canbus.features import NODE_FEATURES
+from kdgat.canbus.features.suspicion import NEW, SILENT
 from tests.canbus.features.planted_graphs import NUM_NODE_FEATURES, planted_columns
 
 
-@pytest.mark.parametrize(
-    ("early", "overdue", "is_alarm"),
-    [(-9.0, -9.0, False), (0.59, 0.99, False), (0.6, -9.0, True), (-9.0, 1.0, True), (3.0, 4.0, True)],
-)
-def test_the_clock_alarms_from_either_bound_on(early: float, overdue: float, is_alarm: bool) -> None:
-    assert bool(clock_scores([early], [overdue])[0] >= 0.0) == is_alarm
-
-
-def test_the_clocks_column_runs_over_all_parts() -> None:
+def test_the_column_of_the_habits_runs_over_all_parts_and_is_an_alarm_for_any_reason() -> None:
     parts = [planted_columns(4, attack_share=0.0), planted_columns(3, seed=1, attack_share=0.0)]
-    parts[1]["overdue"][2] = 2.0
-    np.testing.assert_array_equal(np.flatnonzero(clock_column(parts) >= 0.0), [6])
+    parts[0]["suspicion"][1] = NEW
+    parts[1]["suspicion"][2] = SILENT
+    np.testing.assert_array_equal(np.flatnonzero(habits_column(parts) >= 0.0), [1, 6])
 
 
 def test_a_baseline_is_the_largest_value_of_its_feature_in_each_window() -> None:

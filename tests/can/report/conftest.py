@@ -146,7 +146,7 @@ def make_explanations() -> dict[str, Any]:
         "named_by": "curriculum",
         "num_attacked_windows": 500,
         "detector": rates,
-        "clock": rates | {"num_windows": 120, "hit_at_1": 0.95},
+        "habits": rates | {"num_windows": 120, "hit_at_1": 0.95},
     }
 
 
@@ -176,7 +176,7 @@ def make_table(truth: dict[str, Any], logits: np.ndarray, names: list[str]) -> S
     label = truth["label"]
     nothing = np.zeros(label.size, bool)
     return ScoreTable(
-        scores={"curriculum": logits.astype(np.float32), "clock": np.full(label.size, -10.0, np.float32)},
+        scores={"curriculum": logits.astype(np.float32), "habits": np.full(label.size, -1.0, np.float32)},
         end_time=truth["start_time"] + 0.05,
         attack_count=(label * 20).astype(np.int32),
         kind=(label * ATTACK_KINDS.index("dos")).astype(np.int8),

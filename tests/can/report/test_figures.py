@@ -99,8 +99,8 @@ def test_a_model_has_one_name_in_commands_results_and_the_report() -> None:
         assert model_name(name) == name
     assert model_name("detector") == "default detector"
     assert (
-        described(["normal", "clock"])
-        == "normal: graph attention network (GAT); clock: arrival times alone; not trained"
+        described(["normal", "habits"])
+        == "normal: graph attention network (GAT); habits: habits of identifiers alone; not trained"
     )
 
 

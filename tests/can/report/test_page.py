@@ -82,7 +82,7 @@ def test_page_says_whether_alarms_name_the_attacked_identifiers(page: Page) -> N
     assert "Do alarms name the attacked identifiers?" in words
     assert "480 of 500" in words
     assert "0.812" in words or "0.813" in words
-    assert "ordered by curriculum and, where it is certain, by the arrival clock" in words
+    assert "ordered by curriculum, behind the one that the habits of identifiers speak against" in words
 
 
 def test_page_shows_size_and_latency_of_models_on_a_named_machine(page: Page) -> None:

@@ -12,14 +12,13 @@ from kdgat.canbus.features.suspicion import (
     JUMP,
     MANY_BITS,
     NEW,
-    NOTHING,
     SILENT,
     STILL,
     TOO_MANY,
     Known,
-    WindowSuspicions,
 )
 from kdgat.canbus.profile import learn_profile
+from tests.canbus.features.test_suspicion import Judged
 from tests.canbus.profile.car import PERIODS_S, SPEED, Row, drive, rows_of
 
 SIZE = 20
@@ -30,23 +29,21 @@ def _known() -> Known:
     return learn_profile([("a", drive(rows_of(120.0, 1)))]).known()
 
 
-def _judged(rows: list[Row], known: Known | None, cuts: tuple[int, ...] = ()) -> WindowSuspicions:
+def _judged(rows: list[Row], known: Known | None, cuts: tuple[int, ...] = ()) -> Judged:
     messages = drive(rows)
-    stream = OnlineWindows(WindowConfig(size=SIZE, stride=SIZE), by_habits=True, known=known)
-    found = []
-    for start, stop in zip((0, *cuts), (*cuts, len(messages)), strict=True):
-        stream.feed(messages.select(slice(start, stop)))
-        found.append(stream.suspicions)
-    return WindowSuspicions(*map(np.concatenate, zip(*found, strict=True)))
+    stream = OnlineWindows(WindowConfig(size=SIZE, stride=SIZE), known)
+    borders = zip((0, *cuts), (*cuts, len(messages)), strict=True)
+    found = [stream.feed(messages.select(slice(start, stop))) for start, stop in borders]
+    return Judged(*(np.concatenate([part[name] for part in found]) for name in ("suspicion", "suspect")))
 
 
 def _ends(rows: list[Row]) -> NDArray[np.float64]:
     return np.array([time_s for time_s, *_ in sorted(rows)][SIZE - 1 :: SIZE])
 
 
-def _reasons(found: WindowSuspicions) -> set[tuple[int, int]]:
-    has_reason = found.is_alarm & (found.reason != NOTHING)
-    return set(zip(found.reason[has_reason].tolist(), found.suspect[has_reason].tolist(), strict=True))
+def _reasons(found: Judged) -> set[tuple[int, int]]:
+    pairs = zip(found.reason[found.is_alarm].tolist(), found.suspect[found.is_alarm].tolist(), strict=True)
+    return set(pairs)
 
 
 def test_another_drive_of_the_car_is_no_alarm() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate
-from kdgat.canbus.features.suspicion import NOTHING, SILENT, STRANGERS, WindowSuspicions
+from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate, windows_to_graphs
+from kdgat.canbus.features.suspicion import NOTHING, SILENT, STRANGERS
 from tests.canbus.traffic import make_messages
 
 PERIODS_S = {0x0A1: 0.01, 0x13B: 0.02, 0x153: 0.02, 0x220: 0.05, 0x316: 0.1, 0x43F: 0.1}
@@ -43,14 +45,23 @@ def _messages(rows: list[tuple[float, int, bytes]]) -> Messages:
     return make_messages(np.array(times), list(identifiers), np.array([list(one) for one in payloads]))
 
 
-def _judged(rows: list[tuple[float, int, bytes]], cuts: tuple[int, ...] = ()) -> WindowSuspicions:
-    messages = _messages(rows)
-    stream = OnlineWindows(WindowConfig(size=20, stride=20), by_habits=True)
-    found = []
-    for start, stop in zip((0, *cuts), (*cuts, len(messages)), strict=True):
-        stream.feed(messages.select(slice(start, stop)))
-        found.append(stream.suspicions)
-    return WindowSuspicions(*map(np.concatenate, zip(*found, strict=True)))
+class Judged(NamedTuple):
+    """What the columns of windows say."""
+
+    reason: NDArray[np.int8]
+    suspect: NDArray[np.int32]
+
+    @property
+    def is_alarm(self) -> NDArray[np.bool_]:
+        return self.reason != NOTHING
+
+
+def _judged(content: Messages | list[tuple[float, int, bytes]], cuts: tuple[int, ...] = ()) -> Judged:
+    messages = _messages(content) if isinstance(content, list) else content
+    stream = OnlineWindows(WindowConfig(size=20, stride=20))
+    borders = zip((0, *cuts), (*cuts, len(messages)), strict=True)
+    found = [stream.feed(messages.select(slice(start, stop))) for start, stop in borders]
+    return Judged(*(np.concatenate([part[name] for part in found]) for name in ("suspicion", "suspect")))
 
 
 def _times(rows: list[tuple[float, int, bytes]]) -> NDArray[np.float64]:
@@ -65,7 +76,7 @@ def test_a_flood_of_a_known_identifier_is_found_named_and_over_when_it_ends(time
     found, ends = _judged(rows), _times(rows)
     attack = (ends > BEGIN_S + 0.5) & (ends < END_S)
     assert found.is_alarm[attack].mean() > 0.95
-    assert set(found.suspect[found.is_alarm & (found.reason != NOTHING)]) == {TARGET}
+    assert set(found.suspect[found.is_alarm]) == {TARGET}
     assert not found.is_alarm[(ends < BEGIN_S) | (ends > END_S + 1.0)].any()
 
 
@@ -81,8 +92,8 @@ def test_an_identifier_that_alone_falls_silent_is_named_and_soon_no_news() -> No
     rows = [row for row in _car() if row[1] != TARGET or row[0] < BEGIN_S]
     found, ends = _judged(rows), _times(rows)
     assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 4.5)].all()
-    assert set(found.reason[found.is_alarm & (found.reason != NOTHING)]) == {SILENT}
-    assert set(found.suspect[found.is_alarm & (found.reason != NOTHING)]) == {TARGET}
+    assert set(found.reason[found.is_alarm]) == {SILENT}
+    assert set(found.suspect[found.is_alarm]) == {TARGET}
     assert not found.is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
 
 
@@ -125,9 +136,7 @@ def test_time_stamps_of_few_messages_that_are_off_hide_no_silence(off_s: float) 
     messages = _messages(rows)
     is_off = (np.random.default_rng(7).random(len(messages)) < 0.02) & (messages.timestamp > 1.0)
     messages.timestamp = messages.timestamp + np.where(is_off, off_s, 0.0)
-    stream = OnlineWindows(WindowConfig(size=20, stride=20), by_habits=True)
-    stream.feed(messages)
-    is_alarm = stream.suspicions.is_alarm
+    is_alarm = _judged(messages).is_alarm
     assert is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 4.5)].mean() > 0.95
     assert not is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
 
@@ -136,9 +145,8 @@ def test_first_messages_at_the_same_time_hide_no_attack() -> None:
     rows = _car() + _flood(8)
     messages = _messages(rows)
     messages.timestamp[: 2 * len(PERIODS_S)] = messages.timestamp[0]
-    stream, ends = OnlineWindows(WindowConfig(size=20, stride=20), by_habits=True), _times(rows)
-    stream.feed(messages)
-    assert stream.suspicions.is_alarm[(ends > BEGIN_S + 0.5) & (ends < END_S)].mean() > 0.95
+    ends = _times(rows)
+    assert _judged(messages).is_alarm[(ends > BEGIN_S + 0.5) & (ends < END_S)].mean() > 0.95
 
 
 def test_units_that_fall_asleep_together_are_no_news() -> None:
@@ -155,9 +163,7 @@ def test_a_clean_new_period_is_a_state_of_the_car(period_s: float) -> None:
 def test_a_car_without_attacks_raises_no_alarm_on_any_simulated_vehicle() -> None:
     for seed in range(4):
         messages = simulate(make_vehicle(seed), 20.0, seed=seed)
-        stream = OnlineWindows(WindowConfig(), by_habits=True)
-        stream.feed(messages)
-        assert not stream.suspicions.is_alarm.any(), seed
+        assert not (windows_to_graphs(messages, WindowConfig())["suspicion"] != NOTHING).any(), seed
 
 
 def test_pieces_are_judged_as_the_whole() -> None:
@@ -167,8 +173,17 @@ def test_pieces_are_judged_as_the_whole() -> None:
         np.testing.assert_array_equal(one, other)
 
 
-def test_without_being_asked_nothing_is_suspicious() -> None:
-    messages = _messages(_car() + _flood(8))
-    stream = OnlineWindows(WindowConfig(size=20, stride=20))
-    stream.feed(messages)
-    assert not stream.suspicions.is_alarm.any()
+def test_the_column_of_a_whole_recording_and_of_chosen_windows_is_that_of_a_stream() -> None:
+    messages, config = _messages(_car() + _flood(8)), WindowConfig(size=50, stride=20)
+    stream = OnlineWindows(config)
+    whole, pieces = windows_to_graphs(messages, config), [stream.feed(messages), stream.finish()]
+    chosen = np.flatnonzero(np.arange(whole.num_graphs) % 3 == 1)
+    for name in ("suspicion", "suspect"):
+        np.testing.assert_array_equal(np.concatenate([part[name] for part in pieces]), whole[name])
+        np.testing.assert_array_equal(windows_to_graphs(messages, config, chosen)[name], whole[name][chosen])
+    assert set(whole["suspect"]) == {-1, TARGET}
+
+
+def test_every_window_that_is_an_alarm_names_an_identifier() -> None:
+    judged = _judged(_car() + _flood(8))
+    assert ((judged.suspect >= 0) == judged.is_alarm).all()

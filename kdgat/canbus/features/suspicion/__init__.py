@@ -18,7 +18,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     TOO_MANY,
 )
 from kdgat.canbus.features.suspicion.known import Known
-from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, WindowSuspicions, nothing_suspicious
+from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, of_windows
 
 __all__ = [
     "EXTRA",
@@ -35,6 +35,5 @@ __all__ = [
     "Known",
     "SuspicionState",
     "Suspicions",
-    "WindowSuspicions",
-    "nothing_suspicious",
+    "of_windows",
 ]

@@ -40,8 +40,10 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
     UNEXPECTED,  # identifiers that the profile does not know, each of which counts half after some seconds,
     UNEXPECTED_AT,  # as of then
-) = range(18)
-NUM_BUS = 18
+    REASON,  # of the newest evidence, and the identifier that it speaks against
+    SUSPECT,
+) = range(20)
+NUM_BUS = 20
 
 
 @njit(cache=True)

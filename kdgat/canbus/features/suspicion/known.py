@@ -61,18 +61,26 @@ def nothing_known() -> Known:
 @njit(cache=True)
 def find(profile: Known, identifier: Any) -> int:
     """Return the row of an identifier; -1 if the profile does not know it."""
-    row = np.searchsorted(profile.identifier, identifier)
-    return int(row) if row < len(profile.identifier) and profile.identifier[row] == identifier else -1
+    low, high = 0, len(profile.identifier)
+    while low < high:
+        middle = (low + high) // 2
+        if profile.identifier[middle] < identifier:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < len(profile.identifier) and profile.identifier[low] == identifier else -1
 
 
 @njit(cache=True)
 def recall(profile: Known, row: int, known: NDArray[np.float64], curve: NDArray[np.float64], now: float) -> None:
     """Give an identifier that comes for the first time in this log the habits that the profile knows."""
-    known[:] = profile.habits[row]
+    for column in range(NUM_HABITS):
+        known[column] = profile.habits[row, column]
+    for place in range(NUM_SPANS):
+        curve[COMMITTED, place] = profile.curves[row, place]
     is_timed = known[habit.LEARNED] > 0.0
     known[habit.SEEN], known[habit.KEPT], known[habit.LAST] = RECALLED, 1.0, now
     known[habit.FIRST] = now - _AGE_S if is_timed else now
-    curve[COMMITTED] = profile.curves[row]
 
 
 @njit(cache=True)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
+from kdgat.base.machine_code import UNCOUNTED, njit
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED
 from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
 from kdgat.canbus.features.suspicion import habits as habit
@@ -46,9 +46,11 @@ from kdgat.canbus.features.suspicion.evidence import (
     NUM_BUS,
     NUM_GAPS,
     NUM_STRANGE,
+    REASON,
     SILENT,
     SLICE,
     START,
+    SUSPECT,
     UNEXPECTED,
     USUAL_GAP,
     count_unexpected,
@@ -75,51 +77,24 @@ _REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has 
 class Suspicions(NamedTuple):
     """What speaks against M messages."""
 
-    is_alarm: NDArray[np.bool_]  # [M] there is, or was .3 s ago, evidence enough
-    reason: NDArray[np.int8]  # [M] of the newest evidence that this message brought: NOTHING, TOO_MANY, ..
-    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against, if there is a reason
+    reason: NDArray[np.int8]  # [M] of the newest evidence; NOTHING unless there is, or was .3 s ago, enough
+    suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against
 
 
-def nothing_suspicious(num_messages: int) -> Suspicions:
-    """Return that nothing speaks against so many messages."""
-    return Suspicions(
-        np.zeros(num_messages, np.bool_), np.zeros(num_messages, np.int8), np.zeros(num_messages, np.uint32)
-    )
+def of_windows(
+    found: Suspicions, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+    """Return what speaks against windows of messages [M], given as rows from which and up to which they are [G].
 
-
-class WindowSuspicions(NamedTuple):
-    """What speaks against G windows."""
-
-    is_alarm: NDArray[np.bool_]  # [G] some message of it is
-    reason: NDArray[np.int8]  # [G] of its newest evidence; NOTHING where all of it came before
-    suspect: NDArray[np.uint32]  # [G] the identifier that it speaks against, if there is a reason
-
-    @staticmethod
-    def none() -> WindowSuspicions:
-        """Return what speaks against no windows."""
-        return WindowSuspicions(*nothing_suspicious(0))
-
-    @staticmethod
-    def of(
-        is_alarm: NDArray[np.bool_],
-        reason: NDArray[np.int8],
-        suspect: NDArray[np.uint32],
-        starts: NDArray[np.int64],
-        stops: NDArray[np.int64],
-    ) -> WindowSuspicions:
-        """Return what speaks against windows of messages [M], given as rows from which and up to which they are [G]."""
-        if not len(starts):
-            return WindowSuspicions.none()
-        before = np.concatenate([[0], np.cumsum(is_alarm)])
-        rows = np.where(reason != NOTHING, np.arange(len(reason)), -1)
-        newest = np.maximum.accumulate(rows)[stops - 1]
-        has_reason = newest >= starts
-        newest = np.where(has_reason, newest, 0)
-        return WindowSuspicions(
-            before[stops] > before[starts],
-            np.where(has_reason, reason[newest], NOTHING).astype(np.int8),
-            np.where(has_reason, suspect[newest], 0).astype(np.uint32),
-        )
+    That is the reason of a window's last message that is an alarm, or NOTHING, and the identifier that it speaks
+    against, or -1.
+    """
+    if not len(starts):
+        return np.zeros(0, np.int8), np.zeros(0, np.int32)
+    last = np.maximum.accumulate(np.where(found.reason != NOTHING, np.arange(len(found.reason)), -1))[stops - 1]
+    is_alarm = last >= starts
+    reason = np.where(is_alarm, found.reason[last], np.int8(NOTHING))
+    return reason, np.where(is_alarm, found.suspect[last].astype(np.int32), np.int32(-1))
 
 
 class SuspicionState:
@@ -171,7 +146,7 @@ class SuspicionState:
             self._curves, self._payload = untouched((most, 4, NUM_SPANS)), untouched(most, np.uint64)
             self._identifier = untouched(most, np.uint32)
             self._row, self._payload_before = untouched(most, np.int32), untouched(most, np.uint64)
-        found = nothing_suspicious(len(time))
+        found = Suspicions(np.zeros(len(time), np.int8), np.zeros(len(time), np.uint32))
         _judge(
             time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
             self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus,
@@ -180,7 +155,7 @@ class SuspicionState:
         return found
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", **UNCOUNTED)
 def _judge(
     time: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
@@ -201,7 +176,6 @@ def _judge(
     absent: NDArray[np.float64],
     rows: NDArray[np.int32],
     payloads_before: NDArray[np.uint64],
-    is_alarm: NDArray[np.bool_],
     reasons: NDArray[np.int8],
     suspects: NDArray[np.uint32],
 ) -> None:
@@ -215,7 +189,8 @@ def _judge(
             else:
                 habit.note_untimed(known, times, now)
             payloads_before[number], payloads[number] = payloads[number], payload[message]
-            is_alarm[message] = bus[IS_ON] != 0.0
+            if bus[IS_ON] != 0.0:
+                reasons[message], suspects[message] = bus[REASON], bus[SUSPECT]
             continue
         if bus[HAS_BEGUN] == 0.0:
             bus[:] = -1e9
@@ -264,17 +239,18 @@ def _judge(
                 suspect = scanned
             missing = find_absent(profile, has_come, bus, now)
             if missing >= 0:
-                reasons[message], suspects[message] = SILENT, profile.identifier[missing]
+                bus[REASON], bus[SUSPECT] = SILENT, profile.identifier[missing]
                 weigh(absent[missing], bus, now, SILENT, NEED)
         if weight > 0.0:
-            reasons[message], suspects[message] = reason, identifier_of[suspect]
+            bus[REASON], bus[SUSPECT] = reason, identifier_of[suspect]
             weigh(habits[suspect], bus, now, reason, weight)
         if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
             habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
             bus[IS_ON] = bus[IS_FUZZED] = 0.0
             bus[SLICE] = now
-        is_alarm[message] = bus[IS_ON] != 0.0
-        if bus[IS_ON] == 0.0 and now - bus[SLICE] > habit.COMMIT_S:
+        if bus[IS_ON] != 0.0:
+            reasons[message], suspects[message] = bus[REASON], bus[SUSPECT]
+        elif now - bus[SLICE] > habit.COMMIT_S:
             if now - bus[LAST_SUSPICION] > habit.CALM_S:
                 habit.commit(habits, curves, num_ids, now)
             bus[SLICE] = now
