@@ -129,7 +129,7 @@ def detect(
         writer = AlarmWriter(written, alarm_format, has_heading)
         if alarm_format == "csv":
             writer.write_heading()
-        look = Look(with_clock=False)
+        look = Look(with_habits=False)
         chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
