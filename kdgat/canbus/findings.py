@@ -38,7 +38,7 @@ _FEWEST_FAR, _FAR_SHARE = 10, 0.002
 
 
 class Findings(Config):
-    """What a look at a recording has shown; without what may be judged where no clock was asked."""
+    """What a look at a recording has shown; without what may be judged where no habits were learned."""
 
     num_messages: int = 0
     num_identifiers: int = 0
@@ -124,7 +124,7 @@ class Findings(Config):
         return found
 
     def judged(self) -> str:
-        """Say how many identifiers the clock could judge."""
+        """Say how many identifiers could be judged by their times."""
         return judged_text(self.num_judged or 0, self.num_frequent or 0)
 
     def _wrong_times(self) -> str:

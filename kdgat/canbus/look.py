@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from kdgat.base.machine_code import njit
 from kdgat.canbus.conversion import ECHO_S
 from kdgat.canbus.features.bus_time import BusClock
-from kdgat.canbus.features.clock import ClockState, arrivals
 from kdgat.canbus.features.memory import IdentifierNumbers, untouched
+from kdgat.canbus.features.suspicion import SuspicionState
 from kdgat.canbus.findings import Findings
 from kdgat.canbus.messages import RecordingError, Stated
 
@@ -50,10 +50,10 @@ class Look:
     ('', True)
     """
 
-    def __init__(self, stated: Stated = SECONDS, *, with_clock: bool = True) -> None:
+    def __init__(self, stated: Stated = SECONDS, *, with_habits: bool = True) -> None:
         """Begin; `stated` is what is known of messages that do not say it themselves.
 
-        Without the arrival clock, where another one sees the same messages, nothing is known of what may be judged.
+        Without the habits, which somebody else may learn of the same messages, nothing is known of what may be judged.
         """
         most = IdentifierNumbers.most
         self._stated = stated
@@ -66,7 +66,7 @@ class Look:
         self._intervals = untouched((most, NUM_BINS), np.uint32)
         self._last = untouched(most)  # stamp of each identifier
         self._payload = untouched((most, 3), np.uint64)  # of each identifier: bytes, length, how often in a row
-        self._clock = _Clock() if with_clock else None
+        self._habits = _Habits() if with_habits else None
 
     def add(self, messages: Messages) -> None:
         """Look at the next messages."""
@@ -77,13 +77,14 @@ class Look:
         identifier = np.ascontiguousarray(messages.identifier)
         numbered = self._numbers.number(identifier)
         self._num_numbers = numbered.num_numbers
+        payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
+        length = np.ascontiguousarray(messages.length)
         _count(
-            timestamp, identifier, numbered.number, numbered.is_new,
-            np.ascontiguousarray(messages.payload).view("<u8").reshape(-1), np.ascontiguousarray(messages.length),
+            timestamp, identifier, numbered.number, numbered.is_new, payload, length,
             self._seen, self._counts, self._stamps, self._histograms, self._intervals, self._last, self._payload,
         )  # fmt: skip
-        if self._clock is not None:
-            self._clock.add(timestamp, identifier, numbered)
+        if self._habits is not None:
+            self._habits.add(timestamp, identifier, numbered, payload, length)
 
     def watched(self, chunks: Iterable[Messages]) -> Iterator[Messages]:
         """Hand on messages, each chunk after the look at it."""
@@ -95,7 +96,7 @@ class Look:
         """State what was seen so far."""
         counts, stamps = self._counts, self._stamps
         num = int(counts[_NUM])
-        num_judged, num_frequent = (None, None) if self._clock is None else self._clock.state.count_judged()
+        num_judged, num_frequent = (None, None) if self._habits is None else self._habits.state.count_judged()
         periods = self._usual_intervals()
         return Findings(
             num_messages=num + int(counts[_OF_TOOL]),
@@ -134,20 +135,19 @@ class Look:
         return np.array([_quantile(rows[one], 0.5) for one in frequent if totals[one] >= _FEWEST_INTERVALS])
 
 
-class _Clock:
-    """The arrival clock on its own."""
+class _Habits:
+    """The habits of identifiers on their own."""
 
     def __init__(self) -> None:
-        self.state = ClockState()
+        self.state = SuspicionState()
         self._bus_clock = BusClock()
         self._latest = -np.inf
 
-    def add(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32], numbered: Any) -> None:
+    def add(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32], numbered: Any, *content: Any) -> None:
         read = self._bus_clock.read(timestamp)
         time = np.maximum(np.maximum.accumulate(read.time), self._latest)
         self._latest = float(time[-1])
-        nothing = np.zeros(len(time), bool)
-        arrivals(time, identifier, numbered, np.zeros(0, np.int64), self.state, read.breaks, nothing)
+        self.state.judge(time, identifier, numbered, *content, read.breaks)
 
 
 def look_at(messages: Messages, stated: Stated = SECONDS) -> Findings:

@@ -138,7 +138,7 @@ def detect(
         writer = AlarmWriter(written, alarm_format, has_heading)
         if alarm_format == "csv":
             writer.write_heading()
-        look = Look(with_clock=False)
+        look = Look(with_habits=False)
         chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
@@ -208,7 +208,7 @@ def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
     if path is None:
         return None
     if not chosen.habits:
-        raise UserError(f"--profile {path} is for the habits of identifiers, which this model does not ask: leave it out")
+        raise UserError(f"--profile {path} is for the habits of identifiers, which this model does not ask")
     from kdgat.canbus.profile import Profile
 
     return Profile.read(path)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.canbus import Messages, make_vehicle, read_recording, simulate
+from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, read_recording, simulate
 from kdgat.canbus.findings import Findings
 from kdgat.canbus.inspection import ContentHash
 from kdgat.canbus.look import Look, look_at
@@ -182,6 +182,13 @@ def test_decimal_identifiers_of_a_table_are_named() -> None:
     assert look_at(decimal, TABLE).problem(ReadOptions(identifiers="hexadecimal")) == ""
     assert look_at(decimal).problem() == ""  # a log whose format says that they are hexadecimal
     assert look_at(messages, TABLE).problem() == ""
+
+
+def test_a_look_counts_as_judged_whom_the_stream_of_windows_does() -> None:
+    messages, stream = drive(), OnlineWindows(WindowConfig())
+    stream.feed(messages)
+    found = look_at(messages)
+    assert (found.num_judged, found.num_frequent) == stream.count_judged()
 
 
 def test_what_cannot_be_judged_is_noted() -> None:

@@ -14,6 +14,7 @@ from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
+from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER
 from kdgat.canbus.findings import judged_text
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
@@ -59,8 +60,9 @@ class Summary:
             return ""
         if not self.num_frequent:
             return (
-                f"no identifier comes more than 30 times in {counted(self.num_messages, 'message')}: too few to be "
-                "judged by their times; give a longer log, or a --model"
+                f"no identifier comes more than {BELIEVED_AFTER:.0f} times in "
+                f"{counted(self.num_messages, 'message')}: too few to be judged by their times; give a longer log, or "
+                "a --model"
             )
         return (
             f"by their times {judged_text(0, self.num_frequent)}: they come at no usual intervals, or the times are "

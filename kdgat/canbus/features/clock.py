@@ -35,7 +35,6 @@ from kdgat.canbus.features.bus_time import (
 from kdgat.canbus.features.intervals import (
     BEGINNING_S,
     ESTABLISHED_S,
-    FEWEST,
     FIRST,
     GONE,
     GONE_S,
@@ -51,8 +50,6 @@ from kdgat.canbus.features.intervals import (
     NUM_STATE,
     OVERDUE_MARGIN,
     RING,
-    SEEN,
-    WAS_REGULAR,
     arrive,
     limited,
     novelty,
@@ -79,11 +76,6 @@ class ClockState:
     def num_bytes(self) -> int:
         """Return the memory of what is known."""
         return self.state.nbytes + self.timers.nbytes + self.ring.nbytes + self.regular.nbytes
-
-    def count_judged(self) -> tuple[int, int]:
-        """Count the identifiers of which a usual interval was known, and those that came often enough for one."""
-        was_regular = self.state[:, WAS_REGULAR] != 0.0
-        return int(was_regular.sum()), int((was_regular | (self.state[:, SEEN] > FEWEST)).sum())
 
     def grow(self, num_ids: int) -> None:
         """Make room for identifiers that are new: at once for all there can be, memory is taken as they come."""
@@ -196,7 +188,6 @@ def _judge(
         is_regular = state[index, IS_REGULAR] != 0.0
         if is_regular != was_regular:
             _list_regular(index, is_regular, regular, num_regular)
-            state[index, WAS_REGULAR] = 1.0
 
 
 @njit(cache=True, nogil=True)

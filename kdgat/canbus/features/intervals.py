@@ -31,7 +31,7 @@ _EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _
 
 NEAR: Final = 8  # places from an end, up to which going there takes fewer counts than halving, of which there are 20
 RING = 1024
-FEWEST = 30  # of them, before an id is called regular
+_FEWEST = 30  # of them, before an id is called regular
 _FEWEST_SLOW, _SLOW_S = 15, 0.08  # of longer ones
 _LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
 _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
@@ -63,7 +63,7 @@ MISSED_PERIODS = 4.0  # time constant of `missed`
     _REFUSED,
     _LEARNED,
     MISSING,
-    SEEN,
+    _SEEN,
     _FIRST_OVERDUE,
     _CALM,
     _EARLY_SINCE,
@@ -72,9 +72,8 @@ MISSED_PERIODS = 4.0  # time constant of `missed`
     IDENTIFIER,
     _SINGLE_SINCE,
     _HAS_LOST,
-    WAS_REGULAR,
-) = range(20)
-NUM_STATE = 20
+) = range(19)
+NUM_STATE = 19
 
 
 @njit(cache=True, inline="always")
@@ -94,7 +93,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
     elif count >= 200:
         is_due = count % 50 == 0
     else:
-        is_due = count % 5 == 0 and count >= (_FEWEST_SLOW if interval > _SLOW_S else FEWEST)
+        is_due = count % 5 == 0 and count >= (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST)
     if not is_due:
         return
     last = min(int(count), RING) - 1
@@ -136,11 +135,11 @@ def arrive(
     if is_wanted:
         out[:] = 0.0
         out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
-    if known[SEEN] == 0.0:
+    if known[_SEEN] == 0.0:
         known[FIRST] = known[_ANCHOR] = known[LAST] = now
-        known[SEEN], known[_CALM] = 1.0, _CALM_AFTER
+        known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
         return
-    known[SEEN] += 1.0
+    known[_SEEN] += 1.0
     if known[LAST] < resumed:  # the first one after a pause of the bus, or it is not known when: no usual interval
         if known[_CALM] < _CALM_AFTER:
             known[_EARLY_SINCE] += now - known[LAST]

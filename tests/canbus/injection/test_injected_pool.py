@@ -56,3 +56,16 @@ def test_counts_are_of_what_is_kept() -> None:
     assert totals["windows"] == sum(graphs.num_graphs for graphs in kept)
     assert totals["attack_windows"] == sum(int(graphs["y"].sum()) for graphs in kept)
     assert set(pool.counts()["attacks"]) == {"fuzzing"}
+
+
+def test_windows_have_what_the_habits_say_of_the_whole_virtual_recording() -> None:
+    """Most windows are not kept, but what came before each of them is known: habits need seconds."""
+    traffic = [bus_traffic(num_ids=15, duration_s=30.0, seed=seed) for seed in range(2)]
+    config = InjectionConfig(**EVERYTHING | {"kept_fraction": 0.2}, attack_weights={"dos": 1.0})
+    num_found = 0
+    for variant, kept in enumerate(InjectedPool(traffic, config, WINDOWS, 3, range(6))):
+        whole = windows_to_graphs(inject_attacks(traffic, config, 3, variant).messages, WINDOWS)
+        places = np.searchsorted(whole["first_message"], kept["first_message"])
+        np.testing.assert_array_equal(kept["suspicion"], whole["suspicion"][places])
+        num_found += int(((kept["suspicion"] != 0) & (kept["y"] == 1)).sum())
+    assert num_found > 50
