@@ -21,11 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks.false_alarms import parser_of, vehicles_in
 from benchmarks.injected_attacks import Traffic, find_targets
+from kdgat.base import UserError
 from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
 from kdgat.canbus.features.suspicion import NOTHING, Known, SuspicionState
-from kdgat.canbus.profile import Profile, ProfileError, learn_profile
+from kdgat.canbus.profile import Profile, learn_profile
 
 WINDOW = 100
 MORE, SHARE = 1.3, 0.5  # a recording may make the profile longer than asked for; of all there is
@@ -140,7 +141,7 @@ def main() -> None:
             row = table.setdefault(vehicle, Row())
             try:
                 profile = learn_profile(learned)
-            except ProfileError as error:
+            except UserError as error:
                 print(f"refused: {error}")
                 continue
             fitting = [one for one in judged if not profile.misfit(one.timestamp, one.identifier)]

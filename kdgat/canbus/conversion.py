@@ -55,8 +55,8 @@ class Conversion:
         stamps = np.concatenate([self._before, stamps])
         self._before = stamps[-1:]
         changes = np.diff(stamps)
-        self._rises += np.count_nonzero(changes > 0.0)
-        self._falls += np.count_nonzero(changes < 0.0)
+        self._rises += int(np.count_nonzero(changes > 0.0))
+        self._falls += int(np.count_nonzero(changes < 0.0))
         if self._rises >= _FEWEST_RISES and self._falls <= _FALLS_OF_RISES * self._rises:
             raise RecordingError(
                 self._path,

@@ -143,11 +143,18 @@ class _Habits:
         self._bus_clock = BusClock()
         self._latest = -np.inf
 
-    def add(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32], numbered: Any, *content: Any) -> None:
+    def add(
+        self,
+        timestamp: NDArray[np.float64],
+        identifier: NDArray[np.uint32],
+        numbered: Any,
+        payload: NDArray[np.uint64],
+        length: NDArray[np.uint8],
+    ) -> None:
         read = self._bus_clock.read(timestamp)
         time = np.maximum(np.maximum.accumulate(read.time), self._latest)
         self._latest = float(time[-1])
-        self.state.judge(time, identifier, numbered, *content, read.breaks)
+        self.state.judge(time, identifier, numbered, payload, length, read.breaks)
 
 
 def look_at(messages: Messages, stated: Stated = SECONDS) -> Findings:

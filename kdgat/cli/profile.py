@@ -67,7 +67,7 @@ def _read(logs: list[Path], reading: RecordingOptions, start: "Profile | None") 
     known = set() if start is None else {drive.content_hash for drive in start.drives}
     for log in logs:
         messages = read_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
-        look = Look(with_clock=False)
+        look = Look(with_habits=False)
         list(look.watched([messages]))
         if problem := look.findings().problem(reading.read()):
             raise RecordingError(log, problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from kdgat.canbus import Messages
 from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.features import MESSAGE_FEATURES, FeatureState
+from kdgat.canbus.features.suspicion import NOTHING
 from kdgat.graphs import GraphColumns
 
 
@@ -75,3 +77,15 @@ def features_of(messages: Messages) -> dict[str, NDArray[np.float32]]:
     _, table = FeatureState().describe(messages.timestamp, messages.identifier, payload, messages.length)
     assert table.shape == (len(messages), len(MESSAGE_FEATURES))
     return dict(zip(MESSAGE_FEATURES, table.T, strict=True))
+
+
+class Judged(NamedTuple):
+    """What the columns of windows say."""
+
+    reason: NDArray[np.int8]
+    suspect: NDArray[np.int32]
+
+    @property
+    def is_alarm(self) -> NDArray[np.bool_]:
+        """Return which windows are alarms."""
+        return self.reason != NOTHING

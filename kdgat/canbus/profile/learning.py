@@ -26,10 +26,6 @@ _BEFORE_ALARM_S = 0.5  # what has come to it before there was an alarm
 _MOST_IDENTIFIERS = 4096  # no bus has as many
 
 
-class ProfileError(UserError):
-    """A recording that no profile can be learned from."""
-
-
 class _Stretch(NamedTuple):
     """Consecutive messages [M] of a drive, without pauses and alarms."""
 
@@ -48,7 +44,7 @@ def learn_profile(
 ) -> Profile:
     """Return what drives without attacks, each with its name, show of a vehicle; of `profile`, what holds still.
 
-    What the habits of a drive's own identifiers call an alarm is left out, unless the drives are trusted. ProfileError
+    What the habits of a drive's own identifiers call an alarm is left out, unless the drives are trusted. UserError
     for one that looks attacked, or shows nothing.
     """
     start = profile or Profile()
@@ -85,7 +81,7 @@ def learn_profile(
 def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[_Stretch]]:
     """Cut a drive where the log pauses, and leave alarms out."""
     if not len(messages):
-        raise ProfileError(f"{name}: holds no message, so nothing is learned from it: leave it out")
+        raise UserError(f"{name}: holds no message, so nothing is learned from it: leave it out")
     read = BusClock().read(np.ascontiguousarray(messages.timestamp))
     time = np.maximum.accumulate(read.time)
     identifier = np.ascontiguousarray(messages.identifier)
@@ -93,7 +89,7 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
     length = np.ascontiguousarray(messages.length)
     numbered = IdentifierNumbers().number(identifier)
     if numbered.num_numbers > _MOST_IDENTIFIERS:
-        raise ProfileError(f"{name}: has {numbered.num_numbers:,} identifiers, which no vehicle has: leave it out")
+        raise UserError(f"{name}: has {numbered.num_numbers:,} identifiers, which no vehicle has: leave it out")
     found = SuspicionState().judge(time, identifier, numbered, payload, length, read.breaks)
     is_alarm = found.reason != NOTHING
     gaps = np.diff(time, prepend=time[0])
@@ -102,7 +98,7 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
     begins = np.flatnonzero(is_alarm & ~np.concatenate([[False], is_alarm[:-1]]))
     if in_alarm > MOST_IN_ALARM * seconds and not is_trusted:
         first = float(messages.timestamp[begins[0]])
-        raise ProfileError(
+        raise UserError(
             f"{name}: looks attacked: {len(begins)} alarms take {in_alarm:.1f} of its {seconds:.1f} s, the first at "
             f"{first:.3f} s (see `kdgat detect`): give other minutes, or --trust if you know that there is no attack"
         )

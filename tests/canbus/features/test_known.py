@@ -18,8 +18,8 @@ from kdgat.canbus.features.suspicion import (
     Known,
 )
 from kdgat.canbus.profile import learn_profile
-from tests.canbus.features.test_suspicion import Judged
 from tests.canbus.profile.car import PERIODS_S, SPEED, Row, drive, rows_of
+from tests.canbus.traffic import Judged
 
 SIZE = 20
 

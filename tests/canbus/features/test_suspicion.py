@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.features.suspicion import NOTHING, SILENT, STRANGERS
-from tests.canbus.traffic import make_messages
+from tests.canbus.traffic import Judged, make_messages
 
 PERIODS_S = {0x0A1: 0.01, 0x13B: 0.02, 0x153: 0.02, 0x220: 0.05, 0x316: 0.1, 0x43F: 0.1}
 TARGET = 0x153
@@ -43,17 +41,6 @@ def _flood(times: float, payload: bytes | None = None) -> list[tuple[float, int,
 def _messages(rows: list[tuple[float, int, bytes]]) -> Messages:
     times, identifiers, payloads = zip(*sorted(rows), strict=True)
     return make_messages(np.array(times), list(identifiers), np.array([list(one) for one in payloads]))
-
-
-class Judged(NamedTuple):
-    """What the columns of windows say."""
-
-    reason: NDArray[np.int8]
-    suspect: NDArray[np.int32]
-
-    @property
-    def is_alarm(self) -> NDArray[np.bool_]:
-        return self.reason != NOTHING
 
 
 def _judged(content: Messages | list[tuple[float, int, bytes]], cuts: tuple[int, ...] = ()) -> Judged:

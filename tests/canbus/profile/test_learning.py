@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.profile import Profile, ProfileError, learn_profile
+from kdgat.base import UserError
+from kdgat.canbus.profile import Profile, learn_profile
 from tests.canbus.profile.car import PERIODS_S, SPEED, drive, rows_of
 
 BEGIN_S, END_S = 30.0, 40.0
@@ -63,7 +64,7 @@ def test_drives_that_are_given_together_are_what_one_after_the_other_shows_of_ti
 
 def test_minutes_that_look_attacked_are_refused_unless_they_are_trusted() -> None:
     attacked = drive(rows_of(60.0, 1) + _flood())
-    with pytest.raises(ProfileError, match=r"day\.log: looks attacked: .* the first at 30\..*--trust"):
+    with pytest.raises(UserError, match=r"day\.log: looks attacked: .* the first at 30\..*--trust"):
         learn_profile([("day.log", attacked)])
     assert learn_profile([("day.log", attacked)], is_trusted=True).identifiers[SPEED].shortest_s[-1] < 0.2
 
@@ -79,7 +80,7 @@ def test_a_short_alarm_is_left_out() -> None:
 
 
 def test_a_log_without_messages_is_refused() -> None:
-    with pytest.raises(ProfileError, match="holds no message"):
+    with pytest.raises(UserError, match="holds no message"):
         learn_profile([("empty", drive(rows_of(10.0, 1)).select(slice(0)))])
 
 
