@@ -173,8 +173,8 @@ def unjudged_text(summary: "Summary", num_identifiers: int) -> str:
     num_uneven, num_seldom = summary.num_frequent - summary.num_judged, num_identifiers - summary.num_frequent
     if num_uneven > 0:  # which the summary says
         return f", {num_uneven:,} came unevenly{f', {num_seldom:,} more too seldom' if num_seldom > 0 else ''}"
-    named = counted(num_seldom, "identifier")
-    return f"; {named} came too seldom to be judged by their times" if num_seldom > 0 else ""
+    named, whose = counted(num_seldom, "identifier"), "its" if num_seldom == 1 else "their"
+    return f"; {named} came too seldom to be judged by {whose} times" if num_seldom > 0 else ""
 
 
 def _refuse_unused(reading: RecordingOptions, follow: Path | None, bus: str | None) -> None:

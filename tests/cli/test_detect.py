@@ -314,7 +314,7 @@ def test_summary_says_how_many_identifiers_could_be_judged() -> None:
     assert "judged" not in all_of_them.sentence()
     assert unjudged_text(some, 81) == ", 39 came unevenly, 30 more too seldom"
     assert unjudged_text(some, 51) == unjudged_text(some, 0) == ", 39 came unevenly"
-    assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom to be judged by their times"
+    assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom to be judged by its times"
     assert unjudged_text(all_of_them, 51) == unjudged_text(all_of_them, 0) == ""
 
 

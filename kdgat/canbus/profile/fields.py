@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from kdgat.base import Config
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 
+NUM_PAYLOAD_BITS: Final = 64
 MOST_BITS: Final = 32  # of a field
 _FEWEST_MESSAGES = 100
 _FEWEST_SMOOTH_BITS, _STEPS_OF_ALL = 8, 16  # of a number: its largest step is at most one of so many of its values
@@ -30,12 +31,23 @@ _FEWEST_COUNTER_BITS = 2
 class PayloadField(Config):
     """Consecutive bits of a payload, the highest first, and what they keep to."""
 
-    first_bit: int = Field(ge=0, lt=64, description="0: the highest bit of the first byte")
+    first_bit: int = Field(ge=0, lt=NUM_PAYLOAD_BITS, description="0: the highest bit of the first byte")
     num_bits: int = Field(ge=1, le=MOST_BITS)
     kind: Literal["smooth", "counter"]
-    step: int = Field(description="smooth: the largest, to either side and around the end; counter: the usual one")
+    step: int = Field(
+        ge=-(1 << MOST_BITS),
+        le=1 << MOST_BITS,
+        description="smooth: the largest, to either side and around the end; counter: the usual one",
+    )
     lowest: int
     highest: int
+
+    @model_validator(mode="after")
+    def _lies_in_a_payload(self) -> Self:
+        if self.first_bit + self.num_bits > NUM_PAYLOAD_BITS:
+            last = self.first_bit + self.num_bits - 1
+            raise ValueError(f"first_bit={self.first_bit}, num_bits={self.num_bits}: bit {last} is in no payload")
+        return self
 
     def goes_on_as(self, values: Sequence[NDArray[np.int64]]) -> PayloadField | None:
         """Return the field after further values, one array per stretch of messages; None if they break its rule."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from math import inf, isfinite, log
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import BeforeValidator, Field, PlainSerializer
 
 from kdgat.base import Config, UserError, write_json_atomically
 from kdgat.base.kept import read_kept
@@ -28,6 +28,19 @@ _FEWEST_MESSAGES = 3  # of an identifier that is known
 _FREQUENT, _FEWEST_FREQUENT, _FITTING = 24, 5, 0.8  # of identifiers that are compared with a log's
 
 
+def _number(identifier: object) -> object:
+    return int(identifier, 16) if isinstance(identifier, str) else identifier
+
+
+def _hexadecimal(number: int) -> str:
+    return f"{number:03X}"
+
+
+Identifier = Annotated[
+    int, BeforeValidator(_number), PlainSerializer(_hexadecimal, when_used="json"), Field(ge=0, lt=1 << 32)
+]
+
+
 class Drive(Config):
     """A recording that a profile was learned from."""
 
@@ -45,7 +58,7 @@ class Profile(Config):
 
     schema_version: Literal[1] = 1
     drives: list[Drive] = Field(default=[])
-    identifiers: dict[int, IdentifierProfile] = Field(default={})
+    identifiers: dict[Identifier, IdentifierProfile] = Field(default={}, description="hexadecimal, as 1A0")
 
     @property
     def seconds(self) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,19 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     profile = learn_profile([("a", drive(rows_of(30.0, 1)))])
     profile.write(tmp_path / "car.json")
     assert Profile.read(tmp_path / "car.json") == profile
+    assert sorted(json.loads((tmp_path / "car.json").read_text())["identifiers"]) == sorted(
+        f"{one:03X}" for one in PERIODS_S
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("first_bit", 60), ("num_bits", 40), ("step", 1 << 70), ("kind", "sine"), ("first_bit", -1)]
+)
+def test_a_field_that_no_payload_can_have_is_refused(key: str, value: object, tmp_path: Path) -> None:
+    path = tmp_path / "car.json"
+    learn_profile([("a", drive(rows_of(60.0, 1)))]).write(path)
+    content = json.loads(path.read_text())
+    content["identifiers"][f"{SPEED:03X}"]["fields"][0][key] = value
+    path.write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"car\.json .*identifiers\.153\.fields\.0"):
+        Profile.read(path)
