@@ -13,6 +13,7 @@ from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumul
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
 from kdgat.can.models.names import HABITS
+from kdgat.canbus.features.suspicion import Known
 from kdgat.graphs import GraphColumns
 
 MERGE_S: Final = 1.0  # alarms that are no further apart are one
@@ -128,14 +129,20 @@ class _OpenAlarm:
 class AlarmMerger:
     """Make alarms of windows as they come."""
 
-    def __init__(self, merge_s: float = MERGE_S, on_begin: Callable[[float], None] | None = None) -> None:
+    def __init__(
+        self,
+        merge_s: float = MERGE_S,
+        on_begin: Callable[[float], None] | None = None,
+        known: Known | None = None,
+    ) -> None:
         """Merge alarms no further apart than `merge_s`; call `on_begin` with the log's time of each, as soon as it
-        begins.
+        begins; `known` of a profile names fields.
 
         An alarm ends at the first window without one that begins later than that after it.
         """
         self._merge_s = merge_s
         self._on_begin = on_begin
+        self._known = known
         self._open: _OpenAlarm | None = None
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts, log_times: NDArray[np.float64]) -> list[Alarm]:
@@ -162,7 +169,7 @@ class AlarmMerger:
                 (ACCUMULATION, since is not None),
             )
             by = {name for name, raised in flags if raised}
-            explanation = explain_accumulated(explain(graphs, verdicts, window), graphs, verdicts, window)
+            explanation = explain_accumulated(explain(graphs, verdicts, window, self._known), graphs, verdicts, window)
             self._open.add(end_s, log_end_s, float(verdicts.score[window]), by, explanation, since)
         return ended
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.evaluation.evidence import EVIDENCE_OF_HABITS, evidence_of, flooding
 from kdgat.canbus.features import NODE_FEATURES, suspicion
+from kdgat.canbus.features.suspicion import Known, kind_of_reason
 from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
@@ -63,13 +64,13 @@ class Explanation:
     signs: frozenset[str] = field(default=frozenset())  # of the window as a whole: flood
 
 
-def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanation:
-    """Name the most suspicious identifiers of a window."""
+def explain(graphs: GraphColumns, verdicts: Verdicts, window: int, known: Known | None = None) -> Explanation:
+    """Name the most suspicious identifiers of a window, and the field that a profile knows, if it is about one."""
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
     num_messages = graphs["message_count"][window]
     accused = int(graphs["suspect"][window]) if verdicts.by_habits[window] else -1
-    by_habits = (OF_HABITS[int(graphs["suspicion"][window])],) if accused >= 0 else ()
+    by_habits = _of_habits(int(graphs["suspicion"][window]), accused, known) if accused >= 0 else ()
     evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, node_id == accused)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
@@ -81,6 +82,11 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
         reasons = reasons_of(x[node], bool(floods[node]), by_habits if node_id[node] == accused else ())
         suspects.append(Suspect(int(node_id[node]), float(evidence[node]), reasons))
     return Explanation(tuple(suspects[:MAX_IDENTIFIERS]), frozenset(["flood"] if floods.any() else []))
+
+
+def _of_habits(reason: int, accused: int, known: Known | None) -> tuple[str, ...]:
+    bits = "" if known is None else known.name_field(accused, reason)
+    return (OF_HABITS[kind_of_reason(reason)], *((bits,) if bits else ()))
 
 
 def reasons_of(x: NDArray[np.float32], floods: bool = False, by_habits: tuple[str, ...] = ()) -> tuple[str, ...]:

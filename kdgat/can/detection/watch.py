@@ -108,7 +108,7 @@ class Watch:
         self.summary = Summary()
         self._detector = detector
         self._stream = OnlineWindows(detector.windows, known)
-        self._merger = AlarmMerger(merge_s, on_begin)
+        self._merger = AlarmMerger(merge_s, on_begin, known)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
 

@@ -16,6 +16,7 @@ from kdgat.canbus.features.suspicion import (
     STILL,
     TOO_MANY,
     Known,
+    kind_of_reason,
 )
 from kdgat.canbus.profile import learn_profile
 from tests.canbus.profile.car import PERIODS_S, SPEED, Row, drive, rows_of
@@ -42,7 +43,8 @@ def _ends(rows: list[Row]) -> NDArray[np.float64]:
 
 
 def _reasons(found: Judged) -> set[tuple[int, int]]:
-    pairs = zip(found.reason[found.is_alarm].tolist(), found.suspect[found.is_alarm].tolist(), strict=True)
+    kinds = [kind_of_reason(reason) for reason in found.reason[found.is_alarm].tolist()]
+    pairs = zip(kinds, found.suspect[found.is_alarm].tolist(), strict=True)
     return set(pairs)
 
 

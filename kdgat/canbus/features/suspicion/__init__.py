@@ -16,6 +16,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     STILL,
     STRANGERS,
     TOO_MANY,
+    kind_of_reason,
 )
 from kdgat.canbus.features.suspicion.known import Known
 from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, of_windows
@@ -35,5 +36,6 @@ __all__ = [
     "Known",
     "SuspicionState",
     "Suspicions",
+    "kind_of_reason",
     "of_windows",
 ]

@@ -11,6 +11,7 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
 
 NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW = range(8)  # reasons
+KIND_OF_REASON: Final = 15  # its bits; those above say which field of the identifier it was, of a JUMP
 JUMP, MANY_BITS, STILL = range(8, 11)  # those of a profile: for one message a value was far away, or many bits changed
 NEED = 3.0  # evidence for an alarm,
 _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
@@ -46,6 +47,11 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 NUM_BUS = 20
 
 
+def kind_of_reason(reason: int) -> int:
+    """Return what a reason is, without the field that it is about."""
+    return reason & KIND_OF_REASON
+
+
 @njit(cache=True)
 def heed_stall(bus: NDArray[np.float64], now: float, has_resumed: bool) -> None:
     """Excuse what queued up while bus or recorder stood still, and wait for nobody who came before."""
@@ -69,7 +75,7 @@ def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reas
     faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
     if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
-        is_brief = reason in (JUMP, MANY_BITS, NEW)
+        is_brief = reason & KIND_OF_REASON in (JUMP, MANY_BITS, NEW)
         bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
 
 

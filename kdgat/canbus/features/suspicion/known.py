@@ -12,12 +12,14 @@ from kdgat.canbus.features.features import popcount
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.evidence import (
     JUMP,
+    KIND_OF_REASON,
     MANY_BITS,
     NEED,
     NOTHING,
     RESUMED_AT,
     START,
     STILL,
+    kind_of_reason,
 )
 from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_HABITS, NUM_SPANS
 
@@ -46,7 +48,16 @@ class Known(NamedTuple):
     most_changed: NDArray[np.int64]  # [P] bits that ever changed from one message to the next
     fields: NDArray[np.int64]  # [P, MOST_FIELDS, NUM_FIELD_COLUMNS]
     is_expected: NDArray[np.bool_]  # [P] comes evenly, from the first second on
-    others: NDArray[np.float64]  # [OTHERS] what is known of identifiers that are not among these
+    others: NDArray[np.float64]  # [2] what is known of identifiers that are not among these
+
+    def name_field(self, identifier: int, reason: int) -> str:
+        """Say which bits a reason is about; empty if it is about no field."""
+        row = int(np.searchsorted(self.identifier, identifier))
+        is_known = row < len(self.identifier) and self.identifier[row] == identifier
+        if kind_of_reason(reason) != JUMP or not is_known:
+            return ""
+        first, num, *_ = self.fields[row, reason // (KIND_OF_REASON + 1)].tolist()
+        return f"bits {first} to {first + num - 1}"
 
 
 def nothing_known() -> Known:
@@ -114,7 +125,7 @@ def judge_payload(
         away, back = _step(one, two, bits), _step(two, three, bits)
         jump = _JUMP * step + _MORE
         if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2 * step + _MORE:
-            return JUMP, NEED
+            return JUMP + place * (KIND_OF_REASON + 1), NEED
     known[habit.STILL] = known[habit.STILL] + 1.0 if num_counters > 0 and num_still == num_counters else 0.0
     is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
     return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (NOTHING, 0.0)
