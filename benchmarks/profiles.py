@@ -30,7 +30,7 @@ from kdgat.canbus.profile import Profile, learn_profile
 
 WINDOW = 100
 MORE, SHARE = 1.3, 0.5  # a recording may make the profile longer than asked for; of all there is
-FORGED, FORGED_EACH_S = 20, 1.0
+FORGED = 20  # values in each field
 CAMPAIGN_S = 10.0
 
 

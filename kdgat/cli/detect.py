@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
-PROFILE_FITS_S = 5.0  # of messages, after which it is seen whether a profile is of their vehicle
+PROFILE_FITS_S = 5.0  # of messages, by which it is seen whether a profile is of their vehicle,
+MOST_PARTS = 10_000  # in so many parts at most
 FEWEST_LIVE = 1000  # messages of a log that grows, before it is refused for what it shows
 EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
 INTERFACE_PACKAGE = "onnxruntime"
@@ -143,7 +144,7 @@ def detect(
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
         if profile is not None and learned is not None:
-            chunks = _fitting(profile, learned, chunks)
+            chunks = _fitting(profile, learned, chunks, is_live)
         for alarm in watch.run(chunks):
             writer.write(alarm, watch.summary.first_s)
             num_alarms += 1
@@ -214,29 +215,37 @@ def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
     return Profile.read(path)
 
 
-def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]") -> "Iterator[Messages]":
-    """Hand on chunks once enough of them show that the profile is of their vehicle; UserError if it is not."""
+def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]", is_live: bool) -> "Iterator[Messages]":
+    """Hand on chunks after a look at their first seconds: UserError if the profile is not of their vehicle.
+
+    Of a stream nothing is held back, and who watches is told: what an attacker does there must not end the watch.
+    """
+    from kdgat.canbus.features.bus_time import BusClock
+
+    clock, is_asked = BusClock(), False
+    first: float | None = None
     kept: list[Messages] = []
-    seconds = 0.0
     for chunk in chunks:
-        if seconds >= PROFILE_FITS_S:
-            yield chunk
-            continue
-        kept.append(chunk)
-        seconds = float(max(one.timestamp.max() for one in kept) - min(one.timestamp.min() for one in kept))
-        if seconds >= PROFILE_FITS_S:
-            yield from _checked(path, profile, kept)
-    if seconds < PROFILE_FITS_S and kept:
-        yield from _checked(path, profile, kept)
+        if not is_asked and len(chunk):
+            time = clock.read(chunk.timestamp).time
+            first = float(time[0]) if first is None else first
+            kept.append(chunk.select(time <= first + PROFILE_FITS_S))
+            if is_asked := bool(time[-1] > first + PROFILE_FITS_S) or len(kept) > MOST_PARTS:
+                _refuse_misfit(path, profile, kept, is_live)
+                kept = kept[:0]
+        yield chunk
+    if kept:
+        _refuse_misfit(path, profile, kept, is_live)
 
 
-def _checked(path: Path, profile: "Profile", kept: "list[Messages]") -> "list[Messages]":
+def _refuse_misfit(path: Path, profile: "Profile", parts: "list[Messages]", is_live: bool) -> None:
     import numpy as np
 
-    times, identifiers = ([getattr(one, name) for one in kept] for name in ("timestamp", "identifier"))
-    if problem := profile.misfit(np.concatenate(times), np.concatenate(identifiers)):
-        raise UserError(f"{path} {problem}")
-    return kept
+    columns = (np.concatenate([getattr(one, name) for one in parts]) for name in ("timestamp", "identifier"))
+    if problem := profile.misfit(*columns):
+        if not is_live:
+            raise UserError(f"{path} {problem}")
+        print(f"note: {path} {problem}", file=sys.stderr, flush=True)
 
 
 def _opened_stream(

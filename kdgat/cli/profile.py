@@ -50,7 +50,7 @@ def profile(
             raise UserError(f"--out {out} is the recording {log}, which it would replace: name another file")
     start = None if grow is None else Profile.read(grow)
     with compilation_told(quiet=quiet):
-        learned = learn_profile(_read(logs, reading, start), start, is_trusted=trust)
+        learned = learn_profile(_read(logs, reading, start, trust), start, is_trusted=trust)
     out.parent.mkdir(parents=True, exist_ok=True)
     learned.write(out)
     if not quiet:
@@ -59,10 +59,13 @@ def profile(
     typer.echo(str(out))
 
 
-def _read(logs: list[Path], reading: RecordingOptions, start: "Profile | None") -> "Iterator[tuple[str, Messages]]":
+def _read(
+    logs: list[Path], reading: RecordingOptions, start: "Profile | None", trust: bool
+) -> "Iterator[tuple[str, Messages]]":
     """Read one log after the other; UserError for one that is learned already, or of another vehicle."""
     from kdgat.canbus import RecordingError, read_recording
     from kdgat.canbus.look import Look
+    from kdgat.canbus.profile import learn_profile
 
     known = set() if start is None else {drive.content_hash for drive in start.drives}
     for log in logs:
@@ -77,7 +80,9 @@ def _read(logs: list[Path], reading: RecordingOptions, start: "Profile | None") 
             raise UserError(f"{log} was learned already: leave it out")
         known.add(messages.content_hash())
         if start is not None and (problem := start.misfit(messages.timestamp, messages.identifier)):
-            raise UserError(f"the profile {problem} ({log})")
+            raise UserError(f"{log}: the profile, or the first log, {problem}")
+        if start is None and len(logs) > 1:  # those that follow have to be of the same vehicle
+            start = learn_profile([(log.name, messages)], is_trusted=trust)
         yield log.name, messages
 
 

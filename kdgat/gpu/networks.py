@@ -75,8 +75,8 @@ def random_windows(
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=np.zeros(num_graphs, np.int32),
         kind=np.zeros(num_graphs, np.int8),
-        early=np.zeros(num_graphs, np.float32),
-        overdue=np.zeros(num_graphs, np.float32),
+        suspicion=np.zeros(num_graphs, np.int8),
+        suspect=np.full(num_graphs, -1, np.int32),
     )
 
 

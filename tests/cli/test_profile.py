@@ -76,7 +76,7 @@ def test_minutes_that_look_attacked_are_refused(logs: Path, tmp_path: Path) -> N
 
 def test_a_profile_of_another_car_is_refused(logs: Path, profile: Path, tmp_path: Path) -> None:
     detected = kdgat("detect", logs / "other.parquet", "--profile", profile, status=MISTAKE)
-    assert "knows 0 of the 6 identifiers that come often" in detected.stderr
+    assert "expects 6 identifiers at even intervals, and 0 of them come so" in detected.stderr
     before = profile.read_bytes()
     grown = kdgat("profile", logs / "other.parquet", "--grow", profile, "--out", profile, status=1)
     assert "of another vehicle" in grown.stderr

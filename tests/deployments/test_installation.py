@@ -142,7 +142,7 @@ def test_the_older_name_of_the_database_setting_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("KDGAT_PORT", "many", ["KDGAT_PORT", "many", "integer"]),
+        ("KDGAT_PORT", "many", ["KDGAT_PORT", "many", "whole number"]),
         ("KDGAT_PORT", "70000", ["KDGAT_PORT", "70000", "65535"]),
         ("KDGAT_TIMEZONE", "Vienna", ["KDGAT_TIMEZONE", "Vienna", "Europe/Vienna"]),
     ],

@@ -23,7 +23,7 @@ from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.canbus.features.suspicion import Suspicions, of_windows
+from kdgat.canbus.features.suspicion import Known, Suspicions, of_windows
 from kdgat.canbus.features.traffic_state import FIRST_DESCRIBED, DescribedMessages, TrafficState
 from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
@@ -44,9 +44,14 @@ def window_rows(num_messages: int, config: WindowConfig) -> tuple[NDArray[np.int
 
 
 def windows_to_graphs(
-    messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None
+    messages: Messages,
+    config: WindowConfig,
+    chosen: NDArray[np.int64] | None = None,
+    known: Known | None = None,
 ) -> GraphColumns:
     """Cut a recording into windows and build their graphs, or those of the windows `chosen` [G], ascending.
+
+    By what a profile knows of identifiers, if it is given.
 
     A window is an attack if any of its messages is injected, or if it overlaps a campaign that keeps messages off the
     bus; a node, if any of its messages in the window is injected, or if it is waited for because of such a campaign.
@@ -72,7 +77,7 @@ def windows_to_graphs(
     if chosen is not None:
         starts, stops = starts[chosen], stops[chosen]
         wanted = _within(starts, stops, len(messages))
-    state = TrafficState()
+    state = TrafficState(known)
     described, waiting = state.describe(messages, stops, wanted)
     return graphs_of(described, waiting, starts, stops, num_ids=state.num_ids, campaigns=messages.campaigns)
 

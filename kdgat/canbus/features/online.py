@@ -34,6 +34,7 @@ class OnlineWindows:
     def __init__(self, config: WindowConfig, known: Known | None = None) -> None:
         """Judge by what a profile knows of identifiers, too, if it is given."""
         self.config = config
+        self._known = known
         self._state = TrafficState(known)
         self._kept: DescribedMessages | None = None  # of unfinished windows
         self._last: Messages | None = None  # none of the last messages: where they come from
@@ -105,7 +106,7 @@ class OnlineWindows:
             label=kept.label,
         )
         self.log_times = kept.log_time[[[0], [-1]]]
-        return windows_to_graphs(messages, self.config)
+        return windows_to_graphs(messages, self.config, known=self._known)
 
     def _drop(self, num_rows: int) -> None:
         """Forget the first rows; the others are copied, lest they keep the memory of all."""

@@ -47,6 +47,8 @@ class PayloadField(Config):
         if self.first_bit + self.num_bits > NUM_PAYLOAD_BITS:
             last = self.first_bit + self.num_bits - 1
             raise ValueError(f"first_bit={self.first_bit}, num_bits={self.num_bits}: bit {last} is in no payload")
+        if self.kind == "smooth" and self.step < 1:
+            raise ValueError(f"step={self.step}: the largest step of a smooth field is one at least")
         return self
 
     def goes_on_as(self, values: Sequence[NDArray[np.int64]]) -> PayloadField | None:

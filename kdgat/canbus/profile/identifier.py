@@ -15,6 +15,7 @@ from kdgat.canbus.features.suspicion.known import FIRST_BIT, KIND, MOST_FIELDS, 
 from kdgat.canbus.profile.fields import PayloadField
 
 KINDS: Final = ("smooth", "counter")  # of fields, in the order of `SMOOTH`, `COUNTER`
+MOST_MESSAGES: Final = 1 << 48
 NEAR: Final = 0.3  # an interval is near the usual one
 NEAR_S: Final = 0.0012
 _EVEN, _TIMED_S, _FEWEST_TIMED = 0.95, 0.11, 60
@@ -25,8 +26,9 @@ _FEWEST_CHANGES = 100  # before it is known how many bits change at once
 class IdentifierProfile(Config):
     """What is known of one identifier."""
 
-    num_messages: int = Field(ge=1)
+    num_messages: int = Field(ge=1, le=MOST_MESSAGES)
     first_s: float = Field(description="of the driving that was learned from, before it came first")
+    first_of_drive_s: float = Field(description="the latest that it came first in a drive")
     num_drives_absent: int = Field(default=0, ge=0)
     usual_s: float = Field(ge=0.0, description="median interval")
     evenness: float = Field(ge=0.0, le=1.0, description="share of intervals near that")
@@ -35,7 +37,7 @@ class IdentifierProfile(Config):
         max_length=NUM_SPANS, description="in which 1, 2, 4, 8, 16 and 32 intervals ever passed"
     )
     lengths: list[int] = Field(min_length=1)
-    num_changes: int = Field(ge=0, description="messages whose payload differs from the one before")
+    num_changes: int = Field(ge=0, le=MOST_MESSAGES, description="messages whose payload differs from the one before")
     most_changed: int = Field(ge=0, le=64, description="bits from one message to the next")
     most_lasting: int = Field(ge=0, le=64, description="bits in each of four messages in a row")
     fields: list[PayloadField] = Field(default=[], max_length=MOST_FIELDS)
@@ -45,10 +47,14 @@ class IdentifierProfile(Config):
         """Return whether it comes so evenly, and so often, that its times are known before its first message."""
         return self.evenness >= _EVEN and 0.0 < self.usual_s <= _TIMED_S and self.num_messages >= _FEWEST_TIMED
 
+    def is_near(self, interval_s: float) -> bool:
+        """Return whether an interval, usual of a log, is near the one that is usual here."""
+        return abs(interval_s - self.usual_s) <= NEAR * max(interval_s, self.usual_s) + NEAR_S
+
     @property
     def is_expected(self) -> bool:
         """Return whether it comes evenly from the first second of each drive on."""
-        is_there = self.first_s <= _EXPECTED_S and self.num_drives_absent == 0
+        is_there = self.first_of_drive_s <= _EXPECTED_S and self.num_drives_absent == 0
         return is_there and self.is_timed and self.longest_s <= _EXPECTED_LONGEST * self.usual_s
 
     @property
@@ -59,7 +65,7 @@ class IdentifierProfile(Config):
     def fill(self, habits: NDArray[np.float64], curve: NDArray[np.float64], fields: NDArray[np.int64]) -> None:
         """Fill the rows of `Known` that are of this identifier."""
         habits[habit.LONGEST], habits[habit.MOST_BITS] = self.longest_s, self.most_lasting
-        habits[habit.IS_RECALLED], habits[habit.IS_UNEVEN] = 1.0, self.evenness < _EVEN
+        habits[habit.IS_RECALLED], habits[habit.IS_UNEVEN] = 1.0, self.evenness <= habit.EVEN
         if self.is_timed:
             habits[habit.LEARNED], habits[habit.USUAL] = self.num_messages - 1, self.usual_s
             habits[habit.EVENNESS] = self.evenness

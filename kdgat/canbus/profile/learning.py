@@ -33,10 +33,13 @@ class _Stretch(NamedTuple):
     identifier: NDArray[np.uint32]
     payload: NDArray[np.uint64]
     length: NDArray[np.uint8]
+    is_timed: NDArray[np.bool_]  # it is known when the message came
 
     def select(self, rows: NDArray[np.int64]) -> _Stretch:
         """Return some rows."""
-        return _Stretch(self.time[rows], self.identifier[rows], self.payload[rows], self.length[rows])
+        return _Stretch(
+            self.time[rows], self.identifier[rows], self.payload[rows], self.length[rows], self.is_timed[rows]
+        )
 
 
 def learn_profile(
@@ -52,6 +55,7 @@ def learn_profile(
     seconds = start.seconds
     stretches: dict[int, list[_Stretch]] = {}
     first_s: dict[int, float] = {}
+    latest_s: dict[int, float] = {}  # of a drive, before it came first
     num_present: Counter[int] = Counter()
     for name, messages in drives:
         drive, found = _read(name, messages, is_trusted)
@@ -60,14 +64,21 @@ def learn_profile(
             order = np.argsort(stretch.identifier, kind="stable")
             numbers, begins = np.unique(stretch.identifier[order], return_index=True)
             for number, own in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-                stretches.setdefault(number, []).append(stretch.select(own))
-                first_s.setdefault(number, seconds + float(stretch.time[own[0]] - found[0].time[0]))
+                for rows in np.split(own, np.flatnonzero(~stretch.is_timed[own])):
+                    kept = rows[stretch.is_timed[rows]]
+                    if len(kept):
+                        stretches.setdefault(number, []).append(stretch.select(kept))
+                since = float(stretch.time[own[0]] - found[0].time[0])
+                first_s.setdefault(number, seconds + since)
+                if number not in present:
+                    latest_s[number] = max(latest_s.get(number, 0.0), since)
                 present.add(number)
         new.append(drive)
         seconds += drive.seconds
         num_present.update(present)
     identifiers = {
-        number: _describe(own, first_s[number], len(new) - num_present[number]) for number, own in stretches.items()
+        number: _describe(own, first_s[number], latest_s[number], len(new) - num_present[number])
+        for number, own in stretches.items()
     }
     for number, known in start.identifiers.items():
         if number in stretches:
@@ -108,7 +119,9 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
         left_out[np.searchsorted(time, time[begin] - _BEFORE_ALARM_S) : begin] = True
     cut = is_pause | (left_out != np.concatenate([left_out[:1], left_out[:-1]]))
     stretch = np.cumsum(cut)
-    keep = ~left_out & (read.breaks != UNTIMED)
+    keep = ~left_out
+    if not keep.any():
+        raise UserError(f"{name}: nothing of it is left without what looks like an attack: give other minutes")
     drive = Drive(
         name=name,
         content_hash=messages.content_hash(),
@@ -118,13 +131,13 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
         alarm_s=in_alarm,
         is_trusted=is_trusted,
     )
-    columns = (time[keep], identifier[keep], payload[keep], length[keep])
+    columns = (time[keep], identifier[keep], payload[keep], length[keep], read.breaks[keep] != UNTIMED)
     borders = np.flatnonzero(np.diff(stretch[keep])) + 1
     pieces = (np.split(column, borders) for column in columns)
     return drive, [_Stretch(*piece) for piece in zip(*pieces, strict=True)]
 
 
-def _describe(stretches: Sequence[_Stretch], first_s: float, num_absent: int) -> IdentifierProfile:
+def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, num_absent: int) -> IdentifierProfile:
     intervals = np.concatenate([np.diff(one.time) for one in stretches])
     usual = float(np.median(intervals)) if len(intervals) else 0.0
     payloads = [one.payload for one in stretches]
@@ -134,6 +147,7 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, num_absent: int) ->
     return IdentifierProfile(
         num_messages=sum(len(one.time) for one in stretches),
         first_s=first_s,
+        first_of_drive_s=latest_s,
         num_drives_absent=num_absent,
         usual_s=usual,
         evenness=float(np.mean(np.abs(intervals - usual) < NEAR * usual + NEAR_S)) if len(intervals) else 0.0,
@@ -163,6 +177,7 @@ def _go_on(
     return IdentifierProfile(
         num_messages=known.num_messages + new.num_messages,
         first_s=known.first_s,
+        first_of_drive_s=max(known.first_of_drive_s, new.first_of_drive_s),
         num_drives_absent=known.num_drives_absent + new.num_drives_absent,
         usual_s=known.usual_s if share < 0.5 else new.usual_s,
         evenness=(1.0 - share) * known.evenness + share * new.evenness,

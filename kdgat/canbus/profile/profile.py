@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer
 
 from kdgat.base import Config, UserError, write_json_atomically
 from kdgat.base.kept import read_kept
+from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.suspicion.evidence import UNEXPECTED_HALF_S
 from kdgat.canbus.features.suspicion.habits import NUM_HABITS, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import (
@@ -19,13 +20,17 @@ from kdgat.canbus.features.suspicion.known import (
     NUM_FIELD_COLUMNS,
     Known,
 )
-from kdgat.canbus.profile.identifier import NEAR, NEAR_S, IdentifierProfile
+from kdgat.canbus.profile.identifier import IdentifierProfile
 
 FIX: Final = "make it with `kdgat profile`"
 _LONG_S = 55.0  # from which on it says how many identifiers a profile may have missed:
 _FEW, _MANY_TIMES = 8.0, 3.0  # so many messages, and this many times what came anew in its second half
 _FEWEST_MESSAGES = 3  # of an identifier that is known
-_FREQUENT, _FEWEST_FREQUENT, _FITTING = 24, 5, 0.8  # of identifiers that are compared with a log's
+_FREQUENT, _FEWEST_FREQUENT = 24, 5  # messages, and identifiers that have as many, that are compared with a log's:
+_FITTING, _KNOWN = (
+    0.8,
+    0.6,
+)  # shares of the profile's and of the log's that have to fit; the first of both where it has few
 
 
 def _number(identifier: object) -> object:
@@ -95,21 +100,38 @@ class Profile(Config):
         )
 
     def misfit(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32]) -> str:
-        """Say that messages [M] are of another vehicle or recorder than the profile's; empty if they may be of this."""
-        num_frequent, num_fitting = 0, 0
-        for number in np.unique(identifier).tolist():
-            times = timestamp[identifier == number]
-            if len(times) <= _FREQUENT:
-                continue
-            num_frequent += 1
-            usual, known = float(np.median(np.diff(times))), self.identifiers.get(number)
-            if known is not None:
-                num_fitting += abs(usual - known.usual_s) <= NEAR * max(usual, known.usual_s) + NEAR_S
-        if num_frequent < _FEWEST_FREQUENT or num_fitting >= _FITTING * num_frequent:
+        """Say that messages [M] are of another vehicle or recorder than the profile's; empty if they may be of this.
+
+        Of the identifiers that it expects to come often in that time nearly all have to, at their intervals; of those
+        that come often it has to know most: an attacker who adds some must not make it misfit.
+        """
+        time = BusClock().read(np.ascontiguousarray(timestamp)).time
+        seconds = float(np.ptp(time)) if len(time) else 0.0
+        usual_s = {}
+        for number, count in zip(*np.unique(identifier, return_counts=True), strict=True):
+            if count > _FREQUENT:
+                usual_s[int(number)] = float(np.median(np.diff(time[identifier == number])))
+        expected = [
+            number for number, one in self.identifiers.items() if one.is_timed and seconds > _FREQUENT * one.usual_s
+        ]
+        num_fitting = sum(
+            number in usual_s and self.identifiers[number].is_near(usual_s[number]) for number in expected
+        )
+        num_known = sum(
+            number in self.identifiers and self.identifiers[number].is_near(found_s)
+            for number, found_s in usual_s.items()
+        )
+        is_telling = len(expected) >= _FEWEST_FREQUENT
+        needed = _KNOWN if is_telling else _FITTING
+        if is_telling and num_fitting < _FITTING * len(expected):
+            what = f"expects {len(expected)} identifiers at even intervals, and {num_fitting} of them come so"
+        elif len(usual_s) >= _FEWEST_FREQUENT and num_known < needed * len(usual_s):
+            what = f"knows {num_known} of the {len(usual_s)} identifiers that come often, by their intervals"
+        else:
             return ""
         return (
-            f"knows {num_fitting} of the {num_frequent} identifiers that come often, by their usual intervals: it is "
-            "of another vehicle, another recorder, or another state of this one: leave --profile out, or make one of it"
+            f"{what}: it is of another vehicle, another recorder, or another state of this one; leave it out, or make "
+            "another"
         )
 
     @property

@@ -140,3 +140,52 @@ def test_what_a_profile_knows_stays_in_a_long_drive() -> None:
     assert {one for _, one in _reasons(found)} == {SPEED}
     assert 1 <= found.is_alarm.sum() <= 3
     assert len(PERIODS_S) == len(_known().identifier)
+
+
+def test_an_identifier_that_is_nearly_even_is_judged_as_without_a_profile() -> None:
+    def late(rows: list[Row]) -> list[Row]:
+        own = [place for place, row in enumerate(rows) if row[1] == 0x220]
+        for place in own[::25]:  # two of twenty-five intervals
+            rows[place] = (rows[place][0] + 0.02, *rows[place][1:])
+        return rows
+
+    known = learn_profile([("a", drive(late(rows_of(120.0, 1))))]).known()
+    random = np.random.default_rng(0)
+    rows = [
+        (time_s, one, random.bytes(8) if one == 0x220 and 20.0 < time_s < 30.0 else data)
+        for time_s, one, data in late(rows_of(40.0, 7))
+    ]
+    for profile in (None, known):
+        found, ends = _judged(rows, profile), _ends(rows)
+        assert found.is_alarm[(ends > 21.0) & (ends < 30.0)].mean() > 0.9
+
+
+def test_a_value_that_is_forged_with_many_bits_is_found_as_one_with_few() -> None:
+    for mask in (0, 0xFF, 0x0F):
+        rows = rows_of(20.0, 7)
+        place = [place for place, row in enumerate(rows) if row[1] == SPEED][500]
+        payload = rows[place][2]
+        forged = ((int.from_bytes(payload[:2], "big") + 20000) % 40000).to_bytes(2, "big")
+        rows[place] = (*rows[place][:2], forged + payload[2:3] + bytes(one ^ mask for one in payload[3:]))
+        assert _judged(rows, _known()).is_alarm.any(), mask
+
+
+def test_a_flood_of_an_unknown_identifier_does_not_make_single_ones_suspicious_for_minutes() -> None:
+    flood = [(20.0 + 0.005 * count, 0x600, bytes(8)) for count in range(2000)]
+    seldom = [(35.0 + 11.0 * count, 0x601 + count, bytes(8)) for count in range(20)]
+    rows = rows_of(260.0, 7) + flood + seldom
+    found, ends = _judged(rows, _known()), _ends(rows)
+    assert found.is_alarm[(ends > 20.5) & (ends < 25.0)].mean() > 0.95
+    assert not found.is_alarm[ends > 80.0].any()
+
+
+def test_a_log_that_is_shorter_than_a_window_is_judged_by_the_profile_too() -> None:
+    rows = rows_of(2.0, 7)
+    own = [place for place, row in enumerate(rows) if row[1] == SPEED]
+    payload = rows[own[50]][2]
+    forged = (int.from_bytes(payload[:2], "big") + 20000) % 40000
+    rows[own[50]] = (*rows[own[50]][:2], forged.to_bytes(2, "big") + payload[2:])
+    stream = OnlineWindows(WindowConfig(size=1000, stride=1000), _known())
+    stream.feed(drive(rows))
+    (reason,), (suspect,) = (stream.finish()[name] for name in ("suspicion", "suspect"))
+    assert (kind_of_reason(int(reason)), suspect) in ((JUMP, SPEED), (MANY_BITS, SPEED))

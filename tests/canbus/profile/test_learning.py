@@ -89,11 +89,30 @@ def test_a_profile_says_that_a_log_is_of_another_car() -> None:
     profile = learn_profile([("a", drive(rows_of(60.0, 1)))])
     own, other = drive(rows_of(10.0, 5)), drive([(time, 2 * one, data) for time, one, data in rows_of(10.0, 5)])
     assert profile.misfit(own.timestamp, own.identifier) == ""
-    assert "knows 0 of the 6 identifiers" in profile.misfit(other.timestamp, other.identifier)
+    assert "expects 6 identifiers at even intervals, and 0 of" in profile.misfit(other.timestamp, other.identifier)
     slower = drive([(3.0 * time, one, data) for time, one, data in rows_of(10.0, 5)])
-    assert "knows 0 of the 6 identifiers" in profile.misfit(slower.timestamp, slower.identifier)
-    flooded = drive(rows_of(60.0, 5) + _flood())
+    assert "expects 6 identifiers at even intervals, and 0 of" in profile.misfit(slower.timestamp, slower.identifier)
+    strangers = [(0.1 * count, 0x600 + place, bytes(8)) for count in range(1, 600) for place in range(20)]
+    flooded = drive(rows_of(60.0, 5) + _flood() + strangers)
     assert profile.misfit(flooded.timestamp, flooded.identifier) == ""
+
+
+def test_an_identifier_that_wakes_late_in_some_drive_is_not_expected_from_the_first_second_on() -> None:
+    late = [row for row in rows_of(60.0, 2) if row[1] != 0x43F or row[0] > 5.0]
+    drives = [("a", drive(rows_of(60.0, 1))), ("b", drive(late))]
+    for profile in (learn_profile(drives), learn_profile(drives[1:], learn_profile(drives[:1]))):
+        assert not profile.identifiers[0x43F].is_expected
+        assert profile.identifiers[0x316].is_expected
+
+
+def test_a_time_stamp_that_is_off_makes_no_identifier_slower() -> None:
+    rows = rows_of(60.0, 1)
+    places = [place for place, row in enumerate(rows) if row[1] == 0x43F][100:105]
+    messages = drive(rows)
+    messages.timestamp[places] = 0.0
+    one = learn_profile([("a", messages)]).identifiers[0x43F]
+    assert one.longest_s < 0.11
+    assert one.is_expected
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -43,8 +43,9 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     UNEXPECTED_AT,  # as of then
     REASON,  # of the newest evidence, and the identifier that it speaks against
     SUSPECT,
-) = range(20)
-NUM_BUS = 20
+    IS_BRIEF,  # the alarm is of single messages alone
+) = range(21)
+NUM_BUS = 21
 
 
 def kind_of_reason(reason: int) -> int:
@@ -72,10 +73,13 @@ def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reas
     """Add evidence to what there is against an identifier; enough of it begins an alarm, more keeps it."""
     need = _NEED_OF_TIMES if reason <= EXTRA else NEED
     half_s = _HALF_S + _HALF_INTERVALS * known[habit.USUAL]
-    faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
+    faded = 0.0
+    if known[habit.EVIDENCE] > 0.0:  # from the beginning there is none, as of no time
+        faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
     if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
         is_brief = reason & KIND_OF_REASON in (JUMP, MANY_BITS, NEW)
+        bus[IS_BRIEF] = 1.0 if is_brief and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0) else 0.0
         bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
 
 
@@ -83,5 +87,6 @@ def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reas
 def count_unexpected(bus: NDArray[np.float64], now: float, most: float) -> bool:
     """Count an identifier that the profile does not know; return whether there are more than it may have missed."""
     bus[UNEXPECTED] = bus[UNEXPECTED] * 2.0 ** (-(now - bus[UNEXPECTED_AT]) / UNEXPECTED_HALF_S) + 1.0
+    bus[UNEXPECTED] = min(bus[UNEXPECTED], 2.0 * most)  # no flood makes all that follows suspicious for long
     bus[UNEXPECTED_AT] = now
     return bool(bus[UNEXPECTED] > most)

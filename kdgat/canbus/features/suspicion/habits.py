@@ -177,12 +177,20 @@ def forget(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
 @njit(cache=True)
 def roll_back(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int, since: float) -> None:
     """Discard what waits: nothing of an attack is kept. Whoever first came after `since` is one of its identifiers."""
+    discard(habits, curves, num_ids)
     for one in range(num_ids):
         if habits[one, FIRST] > since:
             habits[one, IS_OF_ATTACK] = 1.0
+        habits[one, KEPT] = habits[one, EVIDENCE] = 0.0
+
+
+@njit(cache=True)
+def discard(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: int) -> None:
+    """Discard what waits for a commit."""
+    for one in range(num_ids):
         for place in range(NUM_SPANS):
             curves[one, FRESH, place] = curves[one, WAITING, place] = np.inf
-        for column in (LONGEST_FRESH, LONGEST_WAITING, BITS_FRESH, BITS_WAITING, KEPT, EVIDENCE):
+        for column in (LONGEST_FRESH, LONGEST_WAITING, BITS_FRESH, BITS_WAITING):
             habits[one, column] = 0.0
 
 

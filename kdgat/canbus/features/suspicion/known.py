@@ -107,8 +107,9 @@ def judge_payload(
         return NOTHING, 0.0
     usual = profile.most_changed[row]
     fewest = min(popcount(before ^ last), popcount(last ^ payload))
+    reason, weight = NOTHING, 0.0
     if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and popcount(before ^ payload) <= usual + _AS_BEFORE:
-        return MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
+        reason, weight = MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
     before, last, payload = _swapped(before), _swapped(last), _swapped(payload)
     num_counters, num_still = 0, 0
     for place in range(MOST_FIELDS):
@@ -128,7 +129,7 @@ def judge_payload(
             return JUMP + place * (KIND_OF_REASON + 1), NEED
     known[habit.STILL] = known[habit.STILL] + 1.0 if num_counters > 0 and num_still == num_counters else 0.0
     is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
-    return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (NOTHING, 0.0)
+    return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (reason, weight)
 
 
 @njit(cache=True)

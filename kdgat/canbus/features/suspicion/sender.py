@@ -21,7 +21,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     RESUMED_AT,
     TOO_MANY,
 )
-from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_SPANS, RING
+from kdgat.canbus.features.suspicion.habits import COMMITTED, EVEN, NUM_SPANS, RING
 
 _FACTORS = np.array([np.inf, np.inf, 1.8, 1.5, 1.25, 1.15])  # by which spans are too short, of an even identifier
 _UNEVEN_FACTOR = 3.0
@@ -181,7 +181,7 @@ def _note_bits(known: NDArray[np.float64], changed: float) -> float:
 @njit(cache=True)
 def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: float, is_on: bool) -> float:
     """Return what the bits that changed in the last four messages weigh."""
-    if num_bytes < 4.0 or not habit.is_even(known):
+    if num_bytes < 4.0 or known[habit.EVENNESS] <= EVEN:
         return 0.0
     many = _BITS_SHARE * 8.0 * num_bytes
     if bits >= max(known[habit.MOST_BITS] + _BITS, many):

@@ -34,6 +34,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     GENERATION,
     HAS_BEGUN,
     HOLD_S,
+    IS_BRIEF,
     IS_FUZZED,
     IS_ON,
     LAST_EVIDENCE,
@@ -61,6 +62,7 @@ from kdgat.canbus.features.suspicion.habits import EVEN, NUM_SPANS, RING
 from kdgat.canbus.features.suspicion.known import (
     FASTEST_S,
     MOST_OTHERS,
+    RECALLED,
     Known,
     find,
     find_absent,
@@ -122,7 +124,8 @@ class SuspicionState:
 
     def count_judged(self) -> tuple[int, int]:
         """Count the identifiers that come evenly and often enough to be judged, and those that come often enough."""
-        seen = self._habits[:, habit.SEEN] > habit.BELIEVED_AFTER
+        before = np.where(self._habits[:, habit.IS_RECALLED] > 0.0, RECALLED, 0.0)  # this log, by the profile's count
+        seen = self._habits[:, habit.SEEN] - before > habit.BELIEVED_AFTER
         is_even = (self._habits[:, habit.LEARNED] >= habit.BELIEVED_AFTER) & (self._habits[:, habit.EVENNESS] > EVEN)
         return int((seen & is_even).sum()), int(seen.sum())
 
@@ -245,7 +248,10 @@ def _judge(
             bus[REASON], bus[SUSPECT] = reason, identifier_of[suspect]
             weigh(habits[suspect], bus, now, reason, weight)
         if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
-            habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
+            if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
+                habit.discard(habits, curves, num_ids)
+            else:
+                habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
             bus[IS_ON] = bus[IS_FUZZED] = 0.0
             bus[SLICE] = now
         if bus[IS_ON] != 0.0:
