@@ -117,16 +117,16 @@ class Profile(Config):
         num_fitting = sum(
             number in usual_s and self.identifiers[number].is_near(usual_s[number]) for number in expected
         )
-        num_known = sum(
-            number in self.identifiers and self.identifiers[number].is_near(found_s)
-            for number, found_s in usual_s.items()
-        )
         is_telling = len(expected) >= _FEWEST_FREQUENT
         needed = _KNOWN if is_telling else _FITTING
+        num_known = sum(
+            number in self.identifiers and (is_telling or self.identifiers[number].is_near(found_s))
+            for number, found_s in usual_s.items()
+        )
         if is_telling and num_fitting < _FITTING * len(expected):
             what = f"expects {len(expected)} identifiers at even intervals, and {num_fitting} of them come so"
         elif len(usual_s) >= _FEWEST_FREQUENT and num_known < needed * len(usual_s):
-            what = f"knows {num_known} of the {len(usual_s)} identifiers that come often, by their intervals"
+            what = f"knows {num_known} of the {len(usual_s)} identifiers that come often"
         else:
             return ""
         return (
