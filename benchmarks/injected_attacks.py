@@ -12,16 +12,15 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.false_alarms import parser_of, vehicles_in
-from kdgat.canbus import read_recording
+from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
+from kdgat.canbus.features.suspicion import NOTHING, Known, SuspicionState
 
 Times = NDArray[np.float64]
 LENGTHS_S = (1.0, 5.0, 20.0, 60.0)
@@ -198,18 +197,18 @@ OF_AN_IDENTIFIER: dict[str, Callable[[Attack], Traffic]] = {
 }
 
 
-def judge(traffic: Traffic) -> NDArray[np.bool_]:
-    """Return which messages are alarms."""
+def judge(traffic: Traffic, known: Known | None = None) -> NDArray[np.bool_]:
+    """Return which messages are alarms, by what a profile knows, too, if it is given."""
     read = BusClock().read(traffic.time)
     time = np.maximum.accumulate(read.time)
     numbered = IdentifierNumbers().number(traffic.identifier)
-    state, content = SuspicionState(), (traffic.payload, traffic.length, read.breaks)
-    return state.judge(time, traffic.identifier, numbered, *content).reason != NOTHING
+    state = SuspicionState(known)
+    found = state.judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
+    return found.reason != NOTHING
 
 
-def read(path: Path) -> Traffic:
-    """Read a recording; its time begins with 0."""
-    messages = read_recording(path)
+def traffic_of(messages: Messages) -> Traffic:
+    """Return messages as arrays; time begins with 0."""
     payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
     time = messages.timestamp - messages.timestamp[0]
     return Traffic(time, np.ascontiguousarray(messages.identifier), payload, np.ascontiguousarray(messages.length))
@@ -257,7 +256,7 @@ def main() -> None:
     options = parser.parse_args()
     longest: dict[str, Traffic] = {}
     for vehicle, path in vehicles_in(options.folder, options.only):
-        traffic = read(path)
+        traffic = traffic_of(read_recording(path))
         if vehicle not in longest or traffic.time[-1] > longest[vehicle].time[-1]:
             longest[vehicle] = traffic
     found: dict[tuple[str, bool], list[list[float]]] = defaultdict(list)

@@ -17,15 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.false_alarms import parser_of, vehicles_in
-from benchmarks.injected_attacks import Traffic, find_targets
+from benchmarks.injected_attacks import Traffic, find_targets, judge, traffic_of
 from kdgat.base import UserError
 from kdgat.canbus import Messages, read_recording
-from kdgat.canbus.features.bus_time import BusClock
-from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import NOTHING, Known, SuspicionState
+from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.profile import Profile, learn_profile
 
 WINDOW = 100
@@ -42,23 +39,6 @@ class Row:
     seconds: float = 0.0
     misfits: int = 0
     alarms: dict[bool, list[int]] = field(default_factory=lambda: {False: [0, 0], True: [0, 0]})  # windows, episodes
-
-
-def traffic_of(messages: Messages) -> Traffic:
-    """Return messages as arrays; time begins with 0."""
-    payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
-    time = messages.timestamp - messages.timestamp[0]
-    return Traffic(time, np.ascontiguousarray(messages.identifier), payload, np.ascontiguousarray(messages.length))
-
-
-def judge(traffic: Traffic, known: Known | None) -> NDArray[np.bool_]:
-    """Return which messages are alarms."""
-    read = BusClock().read(traffic.time)
-    time = np.maximum.accumulate(read.time)
-    numbered = IdentifierNumbers().number(traffic.identifier)
-    state = SuspicionState(known)
-    found = state.judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
-    return found.reason != NOTHING
 
 
 def divide(drives: list[tuple[str, Messages]], seconds: float) -> tuple[list[tuple[str, Messages]], list[Messages]]:

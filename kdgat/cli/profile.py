@@ -37,8 +37,8 @@ def profile(
     """Learn what is usual of one vehicle on one recorder, from minutes of its traffic that hold no attack.
 
     Who comes, how evenly, in how little time; which values move in small steps, and which bits count. A minute is
-    enough, several drives are better. `kdgat detect LOG --profile FILE` uses it: fewer false alarms, and single forged
-    values, masquerade, unknown identifiers and silence from the first second on become visible.
+    enough, several drives are better. `kdgat detect LOG --profile FILE` uses it: single forged values, counters that
+    stand still, unknown identifiers and silence from the first second on become visible.
     """
     from kdgat.base import check_file
     from kdgat.canbus.profile import Profile, learn_profile
@@ -76,9 +76,10 @@ def _read(
             raise RecordingError(log, problem)
         if messages.num_attacks:
             raise UserError(f"{log} holds {messages.num_attacks:,} messages that are labelled as attacks: leave it out")
-        if messages.content_hash() in known:
+        content_hash = messages.content_hash()
+        if content_hash in known:
             raise UserError(f"{log} was learned already: leave it out")
-        known.add(messages.content_hash())
+        known.add(content_hash)
         if start is not None and (problem := start.misfit(messages.timestamp, messages.identifier)):
             raise UserError(f"{log}: the profile, or the first log, {problem}")
         if start is None and len(logs) > 1:  # those that follow have to be of the same vehicle

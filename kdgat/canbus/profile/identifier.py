@@ -16,8 +16,6 @@ from kdgat.canbus.profile.fields import PayloadField
 
 KINDS: Final = ("smooth", "counter")  # of fields, in the order of `SMOOTH`, `COUNTER`
 MOST_MESSAGES: Final = 1 << 48
-NEAR: Final = 0.3  # an interval is near the usual one
-NEAR_S: Final = 0.0012
 _EVEN, _TIMED_S, _FEWEST_TIMED = 0.95, 0.11, 60
 _EXPECTED_S, _EXPECTED_LONGEST = 1.0, 1.6
 _FEWEST_CHANGES = 100  # before it is known how many bits change at once
@@ -36,7 +34,6 @@ class IdentifierProfile(Config):
     shortest_s: list[float] = Field(
         max_length=NUM_SPANS, description="in which 1, 2, 4, 8, 16 and 32 intervals ever passed"
     )
-    lengths: list[int] = Field(min_length=1)
     num_changes: int = Field(ge=0, le=MOST_MESSAGES, description="messages whose payload differs from the one before")
     most_changed: int = Field(ge=0, le=64, description="bits from one message to the next")
     most_lasting: int = Field(ge=0, le=64, description="bits in each of four messages in a row")
@@ -49,7 +46,7 @@ class IdentifierProfile(Config):
 
     def is_near(self, interval_s: float) -> bool:
         """Return whether an interval, usual of a log, is near the one that is usual here."""
-        return abs(interval_s - self.usual_s) <= NEAR * max(interval_s, self.usual_s) + NEAR_S
+        return abs(interval_s - self.usual_s) <= habit.NEAR * max(interval_s, self.usual_s) + habit.NEAR_S
 
     @property
     def is_expected(self) -> bool:

@@ -13,11 +13,11 @@ from kdgat.base import UserError
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
 from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
-from kdgat.canbus.features.suspicion.habits import NUM_SPANS
+from kdgat.canbus.features.suspicion.habits import NEAR, NEAR_S, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.profile.fields import find_fields, values_of
-from kdgat.canbus.profile.identifier import NEAR, NEAR_S, IdentifierProfile
+from kdgat.canbus.profile.identifier import IdentifierProfile
 from kdgat.canbus.profile.profile import Drive, Profile
 
 MOST_IN_ALARM: Final = 0.05  # of the time of a drive, that its own habits call suspicious
@@ -153,7 +153,6 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
         evenness=float(np.mean(np.abs(intervals - usual) < NEAR * usual + NEAR_S)) if len(intervals) else 0.0,
         longest_s=float(intervals.max(initial=0.0)),
         shortest_s=_shortest_spans(stretches),
-        lengths=lengths.tolist(),
         num_changes=int(sum(np.count_nonzero(one) for one in changed)),
         most_changed=int(max((one.max(initial=0) for one in changed), default=0)),
         most_lasting=int(max(lasting, default=0)),
@@ -183,7 +182,6 @@ def _go_on(
         evenness=(1.0 - share) * known.evenness + share * new.evenness,
         longest_s=max(known.longest_s, new.longest_s),
         shortest_s=spans,
-        lengths=sorted({*known.lengths, *new.lengths}),
         num_changes=known.num_changes + new.num_changes,
         most_changed=max(known.most_changed, new.most_changed),
         most_lasting=max(known.most_lasting, new.most_lasting),

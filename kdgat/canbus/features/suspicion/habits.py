@@ -29,7 +29,7 @@ BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
 _GUILTY_S = 2.0
 _SLOW_S, _NEWS_S = 0.11, 10.0  # identifiers with longer usual intervals are held guilty for so long at a time
-_NEAR, _NEAR_S = 0.3, 0.0012  # an interval is near the usual one
+NEAR, NEAR_S = 0.3, 0.0012  # an interval is near the usual one
 _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
 _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may be 0, the median would not come away
 
@@ -98,7 +98,7 @@ def learn_usual(habits: NDArray[np.float64], interval: float) -> None:
     """Learn an interval that was not suspicious."""
     habits[LEARNED] += 1.0
     learned, usual = habits[LEARNED], habits[USUAL]
-    near = 1.0 if abs(interval - usual) < _NEAR * usual + _NEAR_S else 0.0
+    near = 1.0 if abs(interval - usual) < NEAR * usual + NEAR_S else 0.0
     habits[EVENNESS] += (near - habits[EVENNESS]) / min(learned, _QUALITY_MEMORY)
     if learned <= _FIRST_INTERVALS:
         habits[USUAL] += (interval - usual) / learned
