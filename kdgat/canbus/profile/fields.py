@@ -16,24 +16,31 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from kdgat.base import Config
-from kdgat.canbus.features.suspicion.known import MOST_FIELDS
+from kdgat.canbus.features.suspicion.known import COUNTER, LITTLE, MOST_FIELDS, SMOOTH
 
 NUM_PAYLOAD_BITS: Final = 64
 MOST_BITS: Final = 32  # of a field
 _FEWEST_MESSAGES = 100
 _FEWEST_SMOOTH_BITS, _STEPS_OF_ALL = 8, 16  # of a number: its largest step is at most one of so many of its values
-_FEWEST_CHANGES, _STEPS_OF_RANGE = 100, 4  # and it has moved over more than so many of these steps
+_FEWEST_CHANGES, _STEPS_OF_RANGE = 100, 8  # and it has moved over so many of these steps,
+_MOST_OF_ALL = 0.8  # of all values, if it went around their end: not the low bytes of a number, which go through all
 _HALVES_AGREE = 3  # times the largest step of one half of the messages, that of the other half at most
 _COUNTS = 0.97  # share of messages in which a counter goes on
 _FEWEST_COUNTER_BITS = 2
+_BITS_OF_A_BYTE: Final = 8
+
+ByteOrder = Literal["big", "little"]
 
 
 class PayloadField(Config):
     """Consecutive bits of a payload, the highest first, and what they keep to."""
 
-    first_bit: int = Field(ge=0, lt=NUM_PAYLOAD_BITS, description="0: the highest bit of the first byte")
+    first_bit: int = Field(
+        ge=0, lt=NUM_PAYLOAD_BITS, description="0: the highest bit of the first byte; little: of the eighth"
+    )
     num_bits: int = Field(ge=1, le=MOST_BITS)
     kind: Literal["smooth", "counter"]
+    byte_order: ByteOrder = "big"
     step: int = Field(
         ge=-(1 << MOST_BITS),
         le=1 << MOST_BITS,
@@ -68,40 +75,68 @@ class PayloadField(Config):
 
     def overlaps(self, other: PayloadField) -> bool:
         """Return whether both have a bit in common."""
-        first, second = (range(one.first_bit, one.first_bit + one.num_bits) for one in (self, other))
-        return first.start < second.stop and second.start < first.stop
+        return not self._places.isdisjoint(other._places)
 
-    def in_words(self) -> str:
-        """Say which bits, and what they keep to."""
-        bits = f"bits {self.first_bit} to {self.first_bit + self.num_bits - 1}"
+    @property
+    def _places(self) -> set[int]:
+        """Its bits, from the highest of the first byte."""
+        bits = range(self.first_bit, self.first_bit + self.num_bits)
+        return {8 * (7 - bit // 8) + bit % 8 if self.byte_order == "little" else bit for bit in bits}
+
+    @property
+    def number_of_kind(self) -> int:
+        """Return what it is where it is judged."""
         if self.kind == "counter":
-            return f"{bits} count by {self.step}"
-        return f"{bits} move by at most {self.step:,}, between {self.lowest:,} and {self.highest:,}"
+            return COUNTER
+        return LITTLE if self.byte_order == "little" else SMOOTH
 
-
-def values_of(payload: NDArray[np.uint64], first_bit: int, num_bits: int) -> NDArray[np.int64]:
-    """Return a field of payloads, which are little-endian words [R]."""
-    shifted = payload.astype("<u8").byteswap() >> np.uint64(64 - first_bit - num_bits)
-    return (shifted & np.uint64((1 << num_bits) - 1)).astype(np.int64)
+    def values(self, payload: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """Return the field of payloads, which are little-endian words [R]."""
+        return _values(_ordered(payload, self.byte_order), self.first_bit, self.num_bits)
 
 
 def find_fields(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list[PayloadField]:
     """Find the fields of an identifier's payloads, given as stretches of consecutive messages [R]."""
     if sum(map(len, stretches)) < _FEWEST_MESSAGES:
         return []
-    found = (_describe(stretches, first, num) for first, num in _divide(stretches, num_bytes))
-    described = [one for one in found if one is not None]
-    described.sort(key=lambda one: (one.kind != "smooth", -one.num_bits))
-    return sorted(described[:MOST_FIELDS], key=lambda one: one.first_bit)
+    found = _find(stretches, "big", num_bytes) + [
+        one for one in _find(stretches, "little", num_bytes) if one.kind == "smooth" and one.num_bits > _BITS_OF_A_BYTE
+    ]
+    # Read in the wrong order a number keeps to no rule, or moves in larger steps for its size.
+    found.sort(key=lambda one: (one.kind != "counter", abs(one.step) / (one.highest - one.lowest + 1)))
+    chosen: list[PayloadField] = []
+    for one in found:
+        if not any(one.overlaps(other) for other in chosen):
+            chosen.append(one)
+    chosen.sort(key=lambda one: (one.kind != "smooth", -one.num_bits))
+    return sorted(chosen[:MOST_FIELDS], key=lambda one: one.first_bit)
 
 
-def _divide(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list[tuple[int, int]]:
+def _find(stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, num_bytes: int) -> list[PayloadField]:
+    words = [_ordered(payload, byte_order) for payload in stretches]
+    # A short payload fills the first bytes, which are the last ones where the order is turned around.
+    begin = NUM_PAYLOAD_BITS - _BITS_OF_A_BYTE * num_bytes if byte_order == "little" else 0
+    found = (_describe(words, byte_order, *place) for place in _divide(words, begin, _BITS_OF_A_BYTE * num_bytes))
+    return [one for one in found if one is not None]
+
+
+def _ordered(payload: NDArray[np.uint64], byte_order: ByteOrder) -> NDArray[np.uint64]:
+    """Return payloads as numbers, of which the first bit of any field is the highest."""
+    words = payload.astype("<u8")
+    return words if byte_order == "little" else words.byteswap()
+
+
+def _values(words: NDArray[np.uint64], first_bit: int, num_bits: int) -> NDArray[np.int64]:
+    shifted = words >> np.uint64(NUM_PAYLOAD_BITS - first_bit - num_bits)
+    return (shifted & np.uint64((1 << num_bits) - 1)).astype(np.int64)
+
+
+def _divide(stretches: Sequence[NDArray[np.uint64]], begin: int, num_bits: int) -> list[tuple[int, int]]:
     """Return first bit and number of bits of each field that changes."""
-    num_bits = 8 * num_bytes
     changes = np.zeros(num_bits)
-    for payload in stretches:
-        octets = np.ascontiguousarray(payload.astype("<u8")).view(np.uint8).reshape(-1, 8)[:, :num_bytes]
-        bits = np.unpackbits(np.ascontiguousarray(octets), axis=1)
+    for words in stretches:
+        octets = np.ascontiguousarray(words.astype(">u8")).view(np.uint8).reshape(-1, 8)
+        bits = np.unpackbits(octets, axis=1)[:, begin : begin + num_bits]
         changes += (bits[1:] != bits[:-1]).sum(axis=0)
     # In powers of two of the rate: that of neighbours within a number differs by chance.
     with np.errstate(divide="ignore"):
@@ -111,32 +146,43 @@ def _divide(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list[tup
     for first, end in pairwise(begins):
         first += int(np.isneginf(magnitude[first:end]).sum())  # bits that never change say nothing of a size
         if first < end:
-            divided.append((first, end - first))
+            divided.append((begin + first, end - first))
     return divided
 
 
-def _describe(stretches: Sequence[NDArray[np.uint64]], first_bit: int, num_bits: int) -> PayloadField | None:
+def _describe(
+    stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, first_bit: int, num_bits: int
+) -> PayloadField | None:
     if num_bits > MOST_BITS:
         return None
-    values = [values_of(payload, first_bit, num_bits) for payload in stretches]
+    values = [_values(words, first_bit, num_bits) for words in stretches]
     steps = _steps(values, num_bits)
     lowest, highest = min(int(one.min()) for one in values), max(int(one.max()) for one in values)
-    described = {"first_bit": first_bit, "num_bits": num_bits, "lowest": lowest, "highest": highest}
+    place = {"first_bit": first_bit, "num_bits": num_bits, "byte_order": byte_order}
     kinds, counts = np.unique(steps, return_counts=True)
     usual = int(kinds[counts.argmax()])
     if num_bits >= _FEWEST_COUNTER_BITS and usual != 0 and counts.max() >= _COUNTS * len(steps):
-        return PayloadField(kind="counter", step=usual, **described)
+        return PayloadField(kind="counter", step=usual, lowest=lowest, highest=highest, **place)
     sizes = np.abs(steps)
     step, half = int(sizes.max()), len(sizes) // 2
     halves = sorted((int(sizes[:half].max(initial=0)), int(sizes[half:].max(initial=0))))
+    span = _span(values, num_bits)
+    goes_around = any(np.abs(np.diff(one)).max(initial=0) > 1 << (num_bits - 1) for one in values)
     is_smooth = (
         num_bits >= _FEWEST_SMOOTH_BITS
         and step * _STEPS_OF_ALL <= 1 << num_bits
         and np.count_nonzero(sizes) >= _FEWEST_CHANGES
-        and highest - lowest >= _STEPS_OF_RANGE * step
         and halves[1] <= _HALVES_AGREE * halves[0] + 2
+        and _STEPS_OF_RANGE * step <= span
+        and (not goes_around or span <= _MOST_OF_ALL * (1 << num_bits))
     )
-    return PayloadField(kind="smooth", step=step, **described) if is_smooth else None
+    return PayloadField(kind="smooth", step=step, lowest=lowest, highest=highest, **place) if is_smooth else None
+
+
+def _span(values: Sequence[NDArray[np.int64]], num_bits: int) -> int:
+    """Return over how many values a field has moved: all but the longest row, around the end, that never came."""
+    met = np.unique(np.concatenate(values))
+    return (1 << num_bits) - int(np.diff(met, append=met[0] + (1 << num_bits)).max())
 
 
 def _steps(values: Sequence[NDArray[np.int64]], num_bits: int) -> NDArray[np.int64]:

@@ -14,7 +14,6 @@ from kdgat.canbus.features.suspicion.habits import NUM_SPANS
 from kdgat.canbus.features.suspicion.known import FIRST_BIT, KIND, MOST_FIELDS, NUM_BITS, STEP
 from kdgat.canbus.profile.fields import PayloadField
 
-KINDS: Final = ("smooth", "counter")  # of fields, in the order of `SMOOTH`, `COUNTER`
 MOST_MESSAGES: Final = 1 << 48
 _EVEN, _TIMED_S, _FEWEST_TIMED = 0.95, 0.11, 60
 _EXPECTED_S, _EXPECTED_LONGEST = 1.0, 1.6
@@ -69,5 +68,4 @@ class IdentifierProfile(Config):
         curve[: len(self.shortest_s)] = self.shortest_s
         for place, field in enumerate(self.fields):
             fields[place, FIRST_BIT], fields[place, NUM_BITS] = field.first_bit, field.num_bits
-            fields[place, KIND] = 1 + KINDS.index(field.kind)
-            fields[place, STEP] = field.step
+            fields[place, KIND], fields[place, STEP] = field.number_of_kind, field.step

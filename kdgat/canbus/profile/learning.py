@@ -16,7 +16,7 @@ from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
 from kdgat.canbus.features.suspicion.habits import NEAR, NEAR_S, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
-from kdgat.canbus.profile.fields import find_fields, values_of
+from kdgat.canbus.profile.fields import find_fields
 from kdgat.canbus.profile.identifier import IdentifierProfile
 from kdgat.canbus.profile.profile import Drive, Profile
 
@@ -142,7 +142,7 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
     usual = float(np.median(intervals)) if len(intervals) else 0.0
     payloads = [one.payload for one in stretches]
     lengths = np.unique(np.concatenate([one.length for one in stretches]))
-    changed = [np.bitwise_count(one[1:] ^ one[:-1]).astype(np.int64) for one in payloads]
+    changed = [_num_changed(one[1:] ^ one[:-1]) for one in payloads]
     lasting = [np.lib.stride_tricks.sliding_window_view(one, 4).min(axis=1).max() for one in changed if len(one) >= 4]
     return IdentifierProfile(
         num_messages=sum(len(one.time) for one in stretches),
@@ -165,10 +165,7 @@ def _go_on(
 ) -> IdentifierProfile:
     """Return what is known after further drives: the wider of both, and the fields that keep to their rules still."""
     share = new.num_messages / (known.num_messages + new.num_messages)
-    kept = (
-        field.goes_on_as([values_of(one, field.first_bit, field.num_bits) for one in payloads])
-        for field in known.fields
-    )
+    kept = (field.goes_on_as([field.values(one) for one in payloads]) for field in known.fields)
     fields = [field for field in kept if field is not None]
     fields += [one for one in new.fields if not any(one.overlaps(field) for field in known.fields)]
     longer = sorted((known.shortest_s, new.shortest_s), key=len)
@@ -187,6 +184,13 @@ def _go_on(
         most_lasting=max(known.most_lasting, new.most_lasting),
         fields=fields[:MOST_FIELDS],
     )
+
+
+def _num_changed(difference: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return for each exclusive or of two payloads [R] what `habits.num_changed` does."""
+    orders = (difference, difference.byteswap())
+    counts = [np.bitwise_count(difference), *(np.bitwise_count(one ^ (one >> np.uint64(1))) for one in orders)]
+    return np.minimum.reduce(counts).astype(np.int64)
 
 
 def _shortest_spans(stretches: Sequence[_Stretch]) -> list[float]:

@@ -189,3 +189,55 @@ def test_a_log_that_is_shorter_than_a_window_is_judged_by_the_profile_too() -> N
     stream.feed(drive(rows))
     (reason,), (suspect,) = (stream.finish()[name] for name in ("suspicion", "suspect"))
     assert (kind_of_reason(int(reason)), suspect) in ((JUMP, SPEED), (MANY_BITS, SPEED))
+
+
+def test_a_state_in_which_values_move_faster_than_in_the_profile_is_no_alarm() -> None:
+    def shaken(rows: list[Row]) -> list[Row]:
+        random = np.random.default_rng(4)
+        for place, (time_s, one, data) in enumerate(rows):
+            if one == SPEED and 8.0 < time_s < 12.0:
+                speed = 20_000 + int(random.normal(0.0, 900.0))
+                rows[place] = (time_s, one, speed.to_bytes(2, "big") + data[2:])
+        return rows
+
+    found = _judged(shaken(rows_of(20.0, 7)), _known())
+    assert found.is_alarm.sum() <= 2  # the first of them may be one
+
+
+def test_unknown_identifiers_that_come_together_are_a_unit_that_wakes_but_not_any_number_of_them() -> None:
+    random = np.random.default_rng(5)
+    events = np.cumsum(random.uniform(0.2, 1.5, 60))
+    pairs = [(one + 0.002 * place, 0x700 + place, bytes(8)) for one in events.tolist() for place in range(2)]
+    assert not _judged(rows_of(60.0, 7) + pairs, _known()).is_alarm.any()
+    many = [(one, 0x400 + place, bytes(8)) for place, one in enumerate(np.arange(5.0, 15.0, 0.05).tolist())]
+    found = _judged(rows_of(20.0, 7) + many, _known())
+    assert found.is_alarm.any()
+
+
+def test_a_flood_of_an_unknown_identifier_is_an_alarm_while_its_messages_come() -> None:
+    bursts = [(begin + 0.0003 * count, 0x001, bytes(8)) for begin in np.arange(5.0, 15.0, 0.5) for count in range(60)]
+    rows = rows_of(20.0, 7) + [(float(time_s), one, data) for time_s, one, data in bursts]
+    found, ends = _judged(rows, _known()), _ends(rows)
+    begins = np.concatenate([[0.0], ends[:-1]])
+    holds_any = np.array(
+        [any(begin < time_s <= end for time_s, *_ in bursts) for begin, end in zip(begins, ends, strict=True)]
+    )
+    assert found.is_alarm[holds_any].mean() > 0.9
+    assert found.is_alarm[~holds_any].mean() < 0.05
+    assert {one for _, one in _reasons(found)} == {0x001}
+
+
+def test_an_alarm_names_the_bytes_of_a_value_whose_low_byte_comes_first() -> None:
+    def turned(rows: list[Row]) -> list[Row]:
+        return [(time_s, one, data[1:2] + data[:1] + data[2:]) for time_s, one, data in rows]
+
+    known = learn_profile([("a", drive(turned(rows_of(120.0, 1))))]).known()
+    rows = turned(rows_of(20.0, 7))
+    place = [place for place, row in enumerate(rows) if row[1] == SPEED][500]
+    payload = rows[place][2]
+    forged = (int.from_bytes(payload[:2], "little") + 20000) % 40000
+    rows[place] = (*rows[place][:2], forged.to_bytes(2, "little") + payload[2:])
+    found = _judged(rows, known)
+    (reason,) = set(found.reason[found.is_alarm].tolist())
+    assert kind_of_reason(reason) == JUMP
+    assert known.name_field(SPEED, reason) == "bytes 0 to 1, low byte first"

@@ -174,3 +174,52 @@ def test_the_column_of_a_whole_recording_and_of_chosen_windows_is_that_of_a_stre
 def test_every_window_that_is_an_alarm_names_an_identifier() -> None:
     judged = _judged(_car() + _flood(8))
     assert ((judged.suspect >= 0) == judged.is_alarm).all()
+
+
+def _delayed(since: float, until: float, more: int) -> list[tuple[float, int, bytes]]:
+    """Return a drive in which what TARGET would have sent from `since` on comes at `until`, and some more with it."""
+    rows = [row for row in _car() if row[1] != TARGET or not since <= row[0] < until]
+    missing = [row for row in _car() if row[1] == TARGET and since <= row[0] < until]
+    times = until + np.cumsum(np.random.default_rng(8).uniform(0.001, 0.004, len(missing) + more))
+    return rows + [(time_s, TARGET, missing[0][2]) for time_s in times.tolist()]
+
+
+def test_messages_that_waited_in_their_senders_queue_are_no_flood_but_no_more_than_those() -> None:
+    assert not _judged(_delayed(30.0, 30.2, more=0)).is_alarm.any()
+    assert not _judged(_delayed(30.0, 30.1, more=0)).is_alarm.any()
+    found = _judged(_delayed(30.0, 30.2, more=30))
+    assert found.is_alarm.any()
+    assert set(found.suspect[found.is_alarm]) == {TARGET}
+
+
+@pytest.mark.parametrize("num_bytes", [1, 2, 3, 8])
+def test_random_payloads_in_place_of_its_own_are_found_of_short_identifiers_too(num_bytes: int) -> None:
+    random = np.random.default_rng(5)
+    usual = bytes([7, 0, 1, 2, 3, 4, 5, 6])[:num_bytes]
+    rows = [
+        (time_s, one, payload if one != TARGET else random.bytes(num_bytes) if BEGIN_S < time_s < END_S else usual)
+        for time_s, one, payload in _car()
+    ]
+    times, identifiers, payloads = zip(*sorted(rows), strict=True)
+    messages = make_messages(
+        np.array(times),
+        list(identifiers),
+        np.array([list(one.ljust(8, b"\0")) for one in payloads]),
+        length=np.array([len(one) for one in payloads], np.uint8),
+    )
+    found, ends = _judged(messages), _times(rows)
+    inside = (ends > BEGIN_S + 1.0) & (ends < END_S)
+    assert found.is_alarm[inside].mean() > 0.5
+    assert set(found.suspect[found.is_alarm]) == {TARGET}
+    assert not found.is_alarm[ends < BEGIN_S].any()
+
+
+def test_a_value_that_swings_around_a_carry_changes_many_bits_and_is_no_forgery() -> None:
+    random = np.random.default_rng(6)
+
+    def payload(time_s: float) -> bytes:
+        value = 0x1000 + int(random.integers(-5, 6)) if time_s > BEGIN_S else 0x1234 + int(random.integers(0, 4))
+        return 2 * value.to_bytes(2, "big") + bytes(4)
+
+    rows = [(time_s, one, payload(time_s) if one == TARGET else data) for time_s, one, data in _car()]
+    assert not _judged(rows).is_alarm.any()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.profile.fields import find_fields, values_of
+from kdgat.canbus.profile.fields import PayloadField, find_fields
 from tests.canbus.profile.car import SPEED, rows_of
 
 
@@ -23,10 +25,48 @@ def test_a_value_and_a_counter_are_found_where_they_are_and_noise_is_none() -> N
     assert kinds["smooth"][0] <= 3  # bits that never change are left out
 
 
-def test_values_are_read_with_the_first_byte_as_the_highest() -> None:
-    payload = np.frombuffer(bytes([0x12, 0x34, 0x56, 0, 0, 0, 0, 0]), "<u8").astype(np.uint64)
-    assert values_of(payload, 0, 16).tolist() == [0x1234]
-    assert values_of(payload, 4, 8).tolist() == [0x23]
+def _field(first_bit: int, num_bits: int, **more: Any) -> PayloadField:
+    return PayloadField(first_bit=first_bit, num_bits=num_bits, kind="smooth", step=1, lowest=0, highest=1, **more)
+
+
+def test_values_are_read_with_the_first_or_the_last_byte_as_the_highest() -> None:
+    payload = np.frombuffer(bytes([0x12, 0x34, 0x56, 0, 0, 0, 0, 0x78]), "<u8").astype(np.uint64)
+    assert _field(0, 16).values(payload).tolist() == [0x1234]
+    assert _field(4, 8).values(payload).tolist() == [0x23]
+    assert _field(0, 8, byte_order="little").values(payload).tolist() == [0x78]
+    assert _field(48, 16, byte_order="little").values(payload).tolist() == [0x3412]
+
+
+def test_fields_overlap_where_they_share_bits_in_whatever_order_they_are_read() -> None:
+    first_byte = _field(0, 8)
+    assert first_byte.overlaps(_field(48, 16, byte_order="little"))
+    assert not first_byte.overlaps(_field(40, 16, byte_order="little"))
+
+
+def _moving(lowest: int, highest: int, num: int = 3000) -> NDArray[np.int64]:
+    """Return values that swing, in small steps with some noise."""
+    swing = np.sin(np.arange(num) / 97.0) + 0.3 * np.sin(np.arange(num) / 23.0)
+    noise = np.random.default_rng(3).integers(-3, 4, num)
+    return np.round(lowest + (swing + 1.3) / 2.6 * (highest - lowest)).astype(np.int64) + noise
+
+
+def test_a_number_whose_low_byte_comes_first_is_found_whole() -> None:
+    words = _moving(2000, 48_000).astype("<u8") << np.uint64(8)  # the second and the third byte
+    fields = find_fields([words.astype(np.uint64)], 4)
+    assert [(one.byte_order, one.num_bits) for one in fields] == [("little", 16)]
+    assert fields[0].values(words)[0] == _moving(2000, 48_000)[0]
+
+
+def test_a_signed_number_is_found_though_it_goes_around_the_end_of_its_bits() -> None:
+    numbers = _moving(-3000, 3000) & 0xFFFF
+    fields = find_fields([((numbers >> 8) | ((numbers & 255) << 8)).astype(np.uint64)], 2)  # the first byte is the high one
+    assert any(one.kind == "smooth" and one.num_bits == 16 for one in fields)
+
+
+def test_the_low_byte_of_a_number_that_is_not_read_whole_is_no_field() -> None:
+    low = (np.arange(4000) * 7 % 256).astype(np.uint64)  # runs through all values, around and around
+    low += np.random.default_rng(0).integers(0, 3, 4000).astype(np.uint64)
+    assert [one for one in find_fields([low & np.uint64(255)], 1) if one.kind == "smooth"] == []
 
 
 def test_few_messages_show_no_field() -> None:
@@ -35,7 +75,7 @@ def test_few_messages_show_no_field() -> None:
 
 def test_a_field_goes_on_as_long_as_its_rule_holds() -> None:
     smooth = next(one for one in find_fields([_payloads()], 8) if one.kind == "smooth")
-    other = values_of(_payloads(seed=2), smooth.first_bit, smooth.num_bits)
+    other = smooth.values(_payloads(seed=2))
     grown = smooth.goes_on_as([other])
     assert grown is not None
     assert grown.lowest <= other.min()
@@ -44,4 +84,3 @@ def test_a_field_goes_on_as_long_as_its_rule_holds() -> None:
     assert smooth.goes_on_as([noise]) is None
     counter = next(one for one in find_fields([_payloads()], 8) if one.kind == "counter")
     assert counter.goes_on_as([np.zeros(200, np.int64)]) is None
-    assert "count by 1" in counter.in_words()

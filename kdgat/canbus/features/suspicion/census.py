@@ -32,7 +32,7 @@ _NEW_S = 0.015  # usual interval of a new identifier that came alone
 _LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
 _LATE_AGE_S = 5.0  # of an identifier before it is waited for
 _LATE_END_S = 5.0  # then it is gone
-_EVENLY_LATE = 1.6  # longest interval over the usual one
+_EVENLY_LATE, _FAST_S = 1.6, 0.025  # longest interval over the usual one, or that one itself
 
 
 @njit(cache=True)
@@ -64,7 +64,8 @@ def look_at_all(
         if longest <= 0.0 or last - first < _LATE_AGE_S or silent > _LATE_END_S + 5.0 or known[habit.TIMES_LATE] > 3.0:
             continue
         num_later += silent > 1.5 * longest + 0.02
-        if longest < _EVENLY_LATE * known[habit.USUAL] and silent > max(_LATE * longest, _LATE_S):
+        evenly = longest < max(_EVENLY_LATE * known[habit.USUAL], _FAST_S)
+        if evenly and silent > max(_LATE * longest, _LATE_S):
             if known[habit.LATE_SINCE] == 0.0:
                 known[habit.LATE_SINCE] = now
                 known[habit.TIMES_LATE] += 1.0

@@ -15,10 +15,13 @@ KIND_OF_REASON: Final = 15  # its bits; those above say which field of the ident
 JUMP, MANY_BITS, STILL = range(8, 11)  # those of a profile: for one message a value was far away, or many bits changed
 NEED = 3.0  # evidence for an alarm,
 _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
+_LONG_KNOWN, _NEED_OF_YOUNG = 60.0, 8.0  # intervals; whoever is known by fewer may send by events, too
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
 UNEXPECTED_HALF_S: Final = 20.0
+TOGETHER_S: Final = 0.1  # identifiers that the profile does not know come together,
+_WAKING_S, _WAKING = 30.0, 24.0  # and then so many more, for so long, are no news
 HOLD_S: Final = 0.3  # an alarm outlives its last evidence,
-_BRIEF_S = 0.01  # but for that of one message alone
+_BRIEF_S = 0.001  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
 # Columns of the state of the bus.
@@ -39,13 +42,18 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     IS_FUZZED,
     FUZZED_SINCE,
     NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
-    UNEXPECTED,  # identifiers that the profile does not know, each of which counts half after some seconds,
-    UNEXPECTED_AT,  # as of then
+    UNEXPECTED,  # messages of identifiers that the profile does not know, each of which counts half after some seconds,
+    UNEXPECTED_AT,  # as of then,
+    NEWCOMERS,  # and such identifiers themselves, in the same way,
+    NEWCOMERS_AT,
+    NEWCOMER,  # the one that came last,
+    NEWCOMER_AT,  # then
+    WAKING_UNTIL,  # when several of them came together, as those of units that wake do
     REASON,  # of the newest evidence, and the identifier that it speaks against
     SUSPECT,
     IS_BRIEF,  # the alarm is of single messages alone
-) = range(21)
-NUM_BUS = 21
+) = range(26)
+NUM_BUS = 26
 
 
 def kind_of_reason(reason: int) -> int:
@@ -69,24 +77,46 @@ def heed_stall(bus: NDArray[np.float64], now: float, has_resumed: bool) -> None:
 
 
 @njit(cache=True)
-def weigh(known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reason: int, weight: float) -> None:
+def weigh(
+    known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reason: int, weight: float, is_brief: bool
+) -> None:
     """Add evidence to what there is against an identifier; enough of it begins an alarm, more keeps it."""
-    need = _NEED_OF_TIMES if reason <= EXTRA else NEED
+    need = NEED
+    if reason <= EXTRA:
+        need = _NEED_OF_TIMES if known[habit.LEARNED] >= _LONG_KNOWN else _NEED_OF_YOUNG
     half_s = _HALF_S + _HALF_INTERVALS * known[habit.USUAL]
     faded = 0.0
     if known[habit.EVIDENCE] > 0.0:  # from the beginning there is none, as of no time
         faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
     if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
-        is_brief = reason & KIND_OF_REASON in (JUMP, MANY_BITS, NEW)
         bus[IS_BRIEF] = 1.0 if is_brief and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0) else 0.0
         bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
 
 
 @njit(cache=True)
-def count_unexpected(bus: NDArray[np.float64], now: float, most: float) -> bool:
-    """Count an identifier that the profile does not know; return whether there are more than it may have missed."""
-    bus[UNEXPECTED] = bus[UNEXPECTED] * 2.0 ** (-(now - bus[UNEXPECTED_AT]) / UNEXPECTED_HALF_S) + 1.0
-    bus[UNEXPECTED] = min(bus[UNEXPECTED], 2.0 * most)  # no flood makes all that follows suspicious for long
-    bus[UNEXPECTED_AT] = now
+def count_unexpected(bus: NDArray[np.float64], now: float, number: int, is_new: bool, most: float) -> bool:
+    """Count a message of an identifier that the profile does not know; return whether it may have missed so many.
+
+    Several identifiers that come together are those of a unit that has woken, or speak with each other: for some time
+    only how many they are counts. Messages of a burst count once.
+    """
+    is_alone = now - bus[NEWCOMER_AT] > TOGETHER_S
+    if not is_alone and bus[NEWCOMER] != number:
+        bus[WAKING_UNTIL] = now + _WAKING_S
+    bus[NEWCOMER], bus[NEWCOMER_AT] = number, now
+    if is_new:
+        _count(bus, NEWCOMERS, now, most + _WAKING)
+    if now < bus[WAKING_UNTIL]:
+        bus[UNEXPECTED] = 0.0
+        return bool(bus[NEWCOMERS] > most + _WAKING)
+    if is_alone:
+        _count(bus, UNEXPECTED, now, most)
     return bool(bus[UNEXPECTED] > most)
+
+
+@njit(cache=True)
+def _count(bus: NDArray[np.float64], column: int, now: float, most: float) -> None:
+    """Count one more; twice as many as are no news at most: no flood makes all that follows suspicious for long."""
+    faded = bus[column] * 2.0 ** (-(now - bus[column + 1]) / UNEXPECTED_HALF_S)
+    bus[column], bus[column + 1] = min(faded + 1.0, 2.0 * most), now

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
+from kdgat.canbus.features.features import popcount
 
 NUM_SPANS: Final = 6  # of 1, 2, 4 .. 32 intervals
 RING: Final = 64  # times that are remembered of an identifier, a power of two
@@ -28,7 +29,7 @@ BELIEVED_AFTER: Final = 24.0  # intervals,
 BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
 _GUILTY_S = 2.0
-_SLOW_S, _NEWS_S = 0.11, 10.0  # identifiers with longer usual intervals are held guilty for so long at a time
+_SLOW_S, _NEWS_S = 0.11, 5.0  # identifiers with longer usual intervals are held guilty for so long at a time
 NEAR, NEAR_S = 0.3, 0.0012  # an interval is near the usual one
 _QUALITY_MEMORY, _MEDIAN_MEMORY = 128.0, 64.0
 _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may be 0, the median would not come away
@@ -66,12 +67,15 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     GUILTY_SINCE,  # without a pause
     FORGED_UNTIL,  # of payloads
     IS_UNTIMED,  # it is not known when the last message came
+    MISSING,  # messages that did not come, and may all come at once
     STILL,  # messages in a row in which no counter counted
+    RESTLESS_UNTIL,  # which message its values may move in larger steps than a profile knows
+    IS_BACK,  # the last value came back from far off
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(35)
-NUM_HABITS: Final = 38
+) = range(38)
+NUM_HABITS: Final = 41
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -216,3 +220,26 @@ def is_believed(habits: NDArray[np.float64], now: float) -> Any:
 def is_even(habits: NDArray[np.float64]) -> Any:
     """Return whether most intervals of an identifier are near its usual one, in this log and in its profile."""
     return habits[EVENNESS] > EVEN and habits[IS_UNEVEN] == 0.0
+
+
+@njit(cache=True)
+def swapped(payload: Any) -> Any:
+    """Return a little-endian word with its first byte as the highest."""
+    word, other = np.uint64(payload), np.uint64(0)
+    for _ in range(8):
+        other = (other << np.uint64(8)) | (word & np.uint64(255))
+        word >>= np.uint64(8)
+    return other
+
+
+@njit(cache=True)
+def num_changed(difference: Any) -> Any:
+    """Return in how many bits two payloads differ, given their exclusive or.
+
+    Where a number carries, many of its bits change, and one of its Gray code: the fewest of the plain count and those
+    of the Gray codes in both byte orders is taken. Random payloads change many in each.
+    """
+    other = swapped(difference)
+    plain = popcount(difference)
+    gray = min(popcount(difference ^ (difference >> np.uint64(1))), popcount(other ^ (other >> np.uint64(1))))
+    return min(plain, gray)

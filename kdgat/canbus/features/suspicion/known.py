@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
-from kdgat.canbus.features.features import popcount
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.evidence import (
     JUMP,
@@ -24,13 +23,14 @@ from kdgat.canbus.features.suspicion.evidence import (
 from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_HABITS, NUM_SPANS
 
 MOST_FIELDS: Final = 8  # of an identifier
-SMOOTH, COUNTER = 1, 2  # kinds of fields
+SMOOTH, COUNTER, LITTLE = 1, 2, 3  # kinds of fields; the last: smooth, with the low byte first
 FIRST_BIT, NUM_BITS, KIND, STEP = range(4)  # columns of a field
 NUM_FIELD_COLUMNS: Final = 4
 RECALLED: Final = 1000.0  # messages that an identifier counts as having sent before the log
 _AGE_S = 10.5  # before it
 _JUMP, _MORE = 4, 2  # times the largest step that was seen, and as many more
 _MORE_BITS, _AS_BEFORE = 12, 4  # that change at once than ever
+_LARGE, _RESTLESS = 1.5, 32.0  # times the largest step, and messages after one for which nothing is far off
 _STILL, _NEWS_S = 6.0, 10.0  # messages in which no counter counts; it is no news after some seconds
 _WAIT_S = 2.0  # until an identifier is missed that has not come at all,
 _ABSENT, _ABSENT_S = 5.0, 5.0  # times its longest interval; it is no news after some seconds
@@ -56,8 +56,15 @@ class Known(NamedTuple):
         is_known = row < len(self.identifier) and self.identifier[row] == identifier
         if kind_of_reason(reason) != JUMP or not is_known:
             return ""
-        first, num, *_ = self.fields[row, reason // (KIND_OF_REASON + 1)].tolist()
-        return f"bits {first} to {first + num - 1}"
+        first, num, kind, *_ = self.fields[row, reason // (KIND_OF_REASON + 1)].tolist()
+        return name_bits(first, num, is_little=kind == LITTLE)
+
+
+def name_bits(first_bit: int, num_bits: int, *, is_little: bool) -> str:
+    """Say where a field is: bits from the highest of the first byte; bytes, where the low byte comes first."""
+    if is_little:
+        return f"bytes {7 - (first_bit + num_bits - 1) // 8} to {7 - first_bit // 8}, low byte first"
+    return f"bits {first_bit} to {first_bit + num_bits - 1}"
 
 
 def nothing_known() -> Known:
@@ -106,11 +113,19 @@ def judge_payload(
     if known[habit.SEEN] < RECALLED + 2.0:
         return NOTHING, 0.0
     usual = profile.most_changed[row]
-    fewest = min(popcount(before ^ last), popcount(last ^ payload))
+    is_restless = known[habit.SEEN] < known[habit.RESTLESS_UNTIL]
+    is_back = known[habit.IS_BACK] != 0.0  # the step to `last` is the way back of a value that was far off
+    changed = habit.num_changed(before ^ last)
+    fewest = min(changed, habit.num_changed(last ^ payload))
     reason, weight = NOTHING, 0.0
-    if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and popcount(before ^ payload) <= usual + _AS_BEFORE:
+    is_large = changed > usual + _AS_BEFORE
+    if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and habit.num_changed(before ^ payload) <= usual + _AS_BEFORE:
         reason, weight = MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
-    before, last, payload = _swapped(before), _swapped(last), _swapped(payload)
+    other_before, other_last, other_payload = (
+        habit.swapped(before),
+        habit.swapped(last),
+        habit.swapped(payload),
+    )
     num_counters, num_still = 0, 0
     for place in range(MOST_FIELDS):
         kind, step = profile.fields[row, place, KIND], profile.fields[row, place, STEP]
@@ -118,7 +133,11 @@ def judge_payload(
             break
         bits = profile.fields[row, place, NUM_BITS]
         shift = np.uint64(64 - profile.fields[row, place, FIRST_BIT] - bits)
-        one, two, three = _part(before, shift, bits), _part(last, shift, bits), _part(payload, shift, bits)
+        if kind == LITTLE:
+            one, two, three = _part(before, shift, bits), _part(last, shift, bits), _part(payload, shift, bits)
+        else:
+            one, two = _part(other_before, shift, bits), _part(other_last, shift, bits)
+            three = _part(other_payload, shift, bits)
         if kind == COUNTER:
             num_counters += 1
             num_still += three == two
@@ -126,7 +145,15 @@ def judge_payload(
         away, back = _step(one, two, bits), _step(two, three, bits)
         jump = _JUMP * step + _MORE
         if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2 * step + _MORE:
-            return JUMP + place * (KIND_OF_REASON + 1), NEED
+            if reason & KIND_OF_REASON != JUMP:
+                reason, weight = JUMP + place * (KIND_OF_REASON + 1), NEED
+        elif abs(away) > _LARGE * step + _MORE:
+            is_large = True
+    known[habit.IS_BACK] = reason != NOTHING and not is_restless
+    if (is_large and not is_back and reason == NOTHING) or (is_restless and reason != NOTHING):
+        known[habit.RESTLESS_UNTIL] = known[habit.SEEN] + _RESTLESS
+    if is_restless:  # a state of the car in which its values move faster than in the profile
+        reason, weight = NOTHING, 0.0
     known[habit.STILL] = known[habit.STILL] + 1.0 if num_counters > 0 and num_still == num_counters else 0.0
     is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
     return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (reason, weight)
@@ -158,13 +185,3 @@ def _step(one: Any, two: Any, bits: Any) -> Any:
     """Return the step from a value to the next, the shorter way around the end."""
     half = np.int64(1) << (bits - 1)
     return ((two - one + half) & ((half << 1) - 1)) - half
-
-
-@njit(cache=True)
-def _swapped(payload: Any) -> Any:
-    """Return a little-endian word with its first byte as the highest."""
-    word, swapped = np.uint64(payload), np.uint64(0)
-    for _ in range(8):
-        swapped = (swapped << np.uint64(8)) | (word & np.uint64(255))
-        word >>= np.uint64(8)
-    return swapped

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
-from kdgat.canbus.features.features import popcount
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.evidence import (
     EXCUSED,
@@ -32,7 +31,9 @@ _FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
 _STATE = 16.0  # intervals in a row that are alike: a new period of the car, which no irregular attacker meets by chance
 _TIMER_KNOWN = 60.0  # intervals before one extra message counts
+_MOST_MISSING = 32.0  # messages that a sender's queue keeps
 _BITS, _BITS_SHARE = 7.0, 0.36  # that change in each of four messages: more than ever, and of all bits
+_SHORT, _SHORT_KNOWN = 4.0, 75.0  # bytes of a payload in which fewer are many, and intervals before that is known
 
 
 @njit(cache=True)
@@ -58,6 +59,7 @@ def judge_message(
     kept = np.int64(known[habit.KEPT])
     times[kept & (RING - 1)] = now
     known[habit.KEPT] += 1.0
+    is_due = believed and has_interval and _is_due(known, times, kept, interval)
     run = known[habit.RUN_INTERVAL]
     if abs(interval - run) < 0.12 * run + min(0.0012, 0.1 * run):
         known[habit.RUN] += 1.0
@@ -67,7 +69,7 @@ def judge_message(
     reason, weight, is_suspicious, is_extra = NOTHING, 0.0, False, False
     if believed and has_interval:
         usual, shortest = known[habit.USUAL], curve[COMMITTED, 0]
-        is_extra = shortest < np.inf and interval < 0.7 * shortest - 0.0005
+        is_extra = not is_due and shortest < np.inf and interval < 0.7 * shortest - 0.0005
         if _are_too_many(known, curve, times, kept, now, is_on):
             is_suspicious = True
             apart = 2.5 * max(usual, interval)
@@ -76,7 +78,7 @@ def judge_message(
                 habit.adopt(known, curve, times, now)
             elif not is_excused and not is_clean:
                 reason, weight = TOO_MANY, weight + 1.0
-        if not is_excused and _is_one_extra(known, curve, interval):
+        if not is_excused and not is_due and _is_one_extra(known, curve, interval):
             is_suspicious = True
             reason, weight = EXTRA, weight + 2.0
     if is_on and is_extra and known[habit.GUILTY_UNTIL] > now and not is_excused:
@@ -84,7 +86,7 @@ def judge_message(
     if reason != NOTHING and not habit.accuse(known, now):
         reason, weight = NOTHING, 0.0
     _keep_usual_times(known, curve, times, kept, now, interval, believed)
-    bits = _note_bits(known, np.float64(popcount(changed)))
+    bits = _note_bits(known, np.float64(habit.num_changed(changed)))
     if known[habit.LEARNED] >= habit.PAYLOADS_KNOWN and now - known[habit.FIRST] > habit.BELIEVED_S:
         weight_of_bits = _weigh_bits(known, bits, num_bytes, now, is_on)
         if weight_of_bits > 0.0:
@@ -96,7 +98,7 @@ def judge_message(
     if is_suspicious:
         bus[LAST_SUSPICION] = now
     if not is_on and has_interval and not is_suspicious:
-        if not is_extra:
+        if not is_extra and not is_due:
             habit.learn_usual(known, interval)
         habit.learn_times(known, curve, times, now, interval)
         known[habit.BITS_FRESH] = max(known[habit.BITS_FRESH], bits)
@@ -104,6 +106,29 @@ def judge_message(
         habit.believe_at_once(known, curve)
     known[habit.INTERVAL_BEFORE], known[habit.INTERVAL], known[habit.LAST] = known[habit.INTERVAL], interval, now
     return reason, weight
+
+
+@njit(cache=True)
+def _is_due(known: NDArray[np.float64], times: NDArray[np.float64], kept: Any, interval: float) -> bool:
+    """Return whether a message waited in its sender's queue, which sends at once what it could not send before.
+
+    As many messages are due as did not come; the ring then has the times at which they were due.
+    """
+    usual = known[habit.USUAL]
+    if interval > 1.5 * usual:
+        missing = interval / usual - 1.0
+        known[habit.MISSING] = min(missing, _MOST_MISSING) if habit.is_even(known) else 0.0
+        return False
+    if known[habit.MISSING] < 0.5 or kept < 2:
+        return False
+    if interval > 0.7 * usual:
+        known[habit.MISSING] *= 0.5
+        return False
+    known[habit.MISSING] -= 1.0 - interval / usual
+    newest, last = kept & (RING - 1), (kept - 1) & (RING - 1)
+    times[last] = min(times[last], times[(kept - 2) & (RING - 1)] + usual)
+    times[newest] = min(times[newest], times[last] + usual)
+    return True
 
 
 @njit(cache=True)
@@ -181,12 +206,15 @@ def _note_bits(known: NDArray[np.float64], changed: float) -> float:
 @njit(cache=True)
 def _weigh_bits(known: NDArray[np.float64], bits: float, num_bytes: float, now: float, is_on: bool) -> float:
     """Return what the bits that changed in the last four messages weigh."""
-    if num_bytes < 4.0 or known[habit.EVENNESS] <= EVEN:
+    if num_bytes < 1.0 or known[habit.EVENNESS] <= EVEN:
         return 0.0
+    if num_bytes < _SHORT and known[habit.LEARNED] < _SHORT_KNOWN:
+        return 0.0
+    more = _BITS * min(num_bytes, _SHORT) / _SHORT
     many = _BITS_SHARE * 8.0 * num_bytes
-    if bits >= max(known[habit.MOST_BITS] + _BITS, many):
-        return NEED if bits >= known[habit.MOST_BITS] + 2.0 * _BITS else 1.5
-    is_still = bits >= max(known[habit.MOST_BITS] + 0.5 * _BITS, 0.8 * many)
+    if bits >= max(known[habit.MOST_BITS] + more, many):
+        return NEED if bits >= known[habit.MOST_BITS] + 2.0 * more else 1.5
+    is_still = bits >= max(known[habit.MOST_BITS] + 0.5 * more, 0.8 * many)
     return 1.0 if is_on and known[habit.FORGED_UNTIL] > now and is_still else 0.0
 
 

@@ -37,10 +37,14 @@ from kdgat.canbus.features.suspicion.evidence import (
     IS_BRIEF,
     IS_FUZZED,
     IS_ON,
+    JUMP,
+    KIND_OF_REASON,
     LAST_EVIDENCE,
     LAST_SUSPICION,
+    MANY_BITS,
     NEED,
     NEW,
+    NEWCOMERS,
     NEXT_SCAN,
     NOTHING,
     NOW,
@@ -73,6 +77,8 @@ from kdgat.canbus.features.suspicion.known import (
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
 _SCAN_S = 0.02  # between two looks at all identifiers
+_FLUSHED_S = 0.5  # from a log's beginning, in which its recorder may deliver what has waited
+_AT_ONCE = 8  # messages that come twice as fast as those of any known identifier; fewer are one in parts
 _REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has woken
 
 
@@ -198,26 +204,27 @@ def _judge(
         if bus[HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[HAS_BEGUN], bus[IS_ON], bus[IS_FUZZED], bus[NUM_GAPS], bus[USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
-            bus[NUM_STRANGE] = bus[UNEXPECTED] = 0.0
+            bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = 0.0
             bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
             bus[NEXT_SCAN] = now + _SCAN_S
+            if len(profile.identifier):
+                bus[EXCUSED] = now + _FLUSHED_S
         heed_stall(bus, now, breaks[message] == RESUMED)
         bus[NOW] = now
         reason, suspect, weight = NOTHING, number, 0.0
         if is_new[message]:
             rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
         else:
-            since = now - known[habit.LAST]
             reason, weight = judge_message(
                 known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
             )
-            if rows[number] < 0 and 2.0 * since < profile.others[FASTEST_S] and now >= bus[EXCUSED]:
+            if rows[number] < 0 and _is_faster(known, times, now, profile.others[FASTEST_S]) and now >= bus[EXCUSED]:
                 reason, weight = NEW, weight + 1.0
         if (
             rows[number] < 0
             and known[habit.RUN] < _REGULAR
             and not (known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known))
-            and count_unexpected(bus, now, profile.others[MOST_OTHERS])
+            and count_unexpected(bus, now, number, is_new[message], profile.others[MOST_OTHERS])
         ):
             reason, weight = NEW, NEED
         if rows[number] >= 0:
@@ -243,10 +250,13 @@ def _judge(
             missing = find_absent(profile, has_come, bus, now)
             if missing >= 0:
                 bus[REASON], bus[SUSPECT] = SILENT, profile.identifier[missing]
-                weigh(absent[missing], bus, now, SILENT, NEED)
+                weigh(absent[missing], bus, now, SILENT, NEED, False)
         if weight > 0.0:
             bus[REASON], bus[SUSPECT] = reason, identifier_of[suspect]
-            weigh(habits[suspect], bus, now, reason, weight)
+            # Who the profile does not know speaks against itself by each message, and by nothing between them.
+            is_unknown = len(profile.identifier) > 0 and rows[suspect] < 0
+            is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS)
+            weigh(habits[suspect], bus, now, reason, weight, is_brief)
         if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
             if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
                 habit.discard(habits, curves, num_ids)
@@ -263,6 +273,12 @@ def _judge(
             if now - bus[GENERATION] > habit.FORGOTTEN_S:
                 bus[GENERATION] = now
                 habit.forget(habits, curves, num_ids)
+
+
+@njit(cache=True)
+def _is_faster(known: NDArray[np.float64], times: NDArray[np.float64], now: float, fastest_s: float) -> Any:
+    kept = np.int64(known[habit.KEPT]) - 1
+    return kept >= _AT_ONCE and 2.0 * (now - times[(kept - _AT_ONCE) & (RING - 1)]) < _AT_ONCE * fastest_s
 
 
 @njit(cache=True)
