@@ -99,9 +99,11 @@ def _sentences(learned: "Profile") -> Iterator[str]:
         f"times: {num_timed} come evenly and are judged from their first message on; {num_expected} of these are "
         "missed if they do not come at all"
     )
+    num_checked = sum(one.checksum is not None for one in rows)
     yield (
         f"payloads: {counted(num_smooth, 'value')} that move in small steps, "
-        f"{counted(len(fields) - num_smooth, 'counter')}"
+        f"{counted(len(fields) - num_smooth, 'counter')}, {counted(num_checked, 'checksum')}; "
+        f"{counted(sum(one.always_changes for one in rows), 'identifier')} whose payload always changes"
     )
     if isinf(learned.most_others):
         yield "other identifiers are not judged as unknown: that takes a minute of driving"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.evaluation.evidence import EVIDENCE_OF_HABITS, evidence_of, flooding
-from kdgat.canbus.features import NODE_FEATURES, suspicion
-from kdgat.canbus.features.suspicion import Known, kind_of_reason
+from kdgat.canbus.features import NODE_FEATURES
+from kdgat.canbus.features.suspicion import Known, Reason, kind_of_reason
 from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
@@ -31,17 +31,19 @@ VALUE, STANDS_STILL = "value far off for one message", "counter stands still"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
 CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
-OF_HABITS: Final = {
-    suspicion.TOO_MANY: TOO_MANY,
-    suspicion.EXTRA: TOO_EARLY,
-    suspicion.PAYLOAD: PAYLOAD,
-    suspicion.FAST: TOO_MANY,
-    suspicion.STRANGERS: UNKNOWN,
-    suspicion.SILENT: OVERDUE,
-    suspicion.NEW: UNKNOWN,
-    suspicion.JUMP: VALUE,
-    suspicion.MANY_BITS: PAYLOAD,
-    suspicion.STILL: STANDS_STILL,
+OF_HABITS: Final[dict[int, str]] = {
+    Reason.TOO_MANY: TOO_MANY,
+    Reason.EXTRA: TOO_EARLY,
+    Reason.PAYLOAD: PAYLOAD,
+    Reason.FAST: TOO_MANY,
+    Reason.STRANGERS: UNKNOWN,
+    Reason.SILENT: OVERDUE,
+    Reason.NEW: UNKNOWN,
+    Reason.JUMP: VALUE,
+    Reason.MANY_BITS: PAYLOAD,
+    Reason.STILL: STANDS_STILL,
+    Reason.BREAK: COUNTER,
+    Reason.CHECKSUM: CHECKSUM,
 }
 
 _COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}

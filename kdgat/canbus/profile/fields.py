@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from kdgat.base import Config
-from kdgat.canbus.features.suspicion.known import COUNTER, LITTLE, MOST_FIELDS, SMOOTH
+from kdgat.canbus.features.suspicion.known import COUNTER, LITTLE, MOST_FIELDS, SMOOTH, STRICT_COUNTER
 
 NUM_PAYLOAD_BITS: Final = 64
 MOST_BITS: Final = 32  # of a field
@@ -24,9 +24,10 @@ _FEWEST_MESSAGES = 100
 _FEWEST_SMOOTH_BITS, _STEPS_OF_ALL = 8, 16  # of a number: its largest step is at most one of so many of its values
 _FEWEST_CHANGES, _STEPS_OF_RANGE = 100, 8  # and it has moved over so many of these steps,
 _MOST_OF_ALL = 0.8  # of all values, if it went around their end: not the low bytes of a number, which go through all
-_HALVES_AGREE = 3  # times the largest step of one half of the messages, that of the other half at most
 _COUNTS = 0.97  # share of messages in which a counter goes on
-_FEWEST_COUNTER_BITS = 2
+_FEWEST_COUNTER_BITS = 2  # one bit may turn in every message for a while, and then no longer
+_FEWEST_TURNS = 3  # of a counter, before it is known to leave out values
+_FEWEST_STRICT = 300  # messages with which a counter went on, before it is strict
 _BITS_OF_A_BYTE: Final = 8
 
 ByteOrder = Literal["big", "little"]
@@ -48,6 +49,8 @@ class PayloadField(Config):
     )
     lowest: int
     highest: int
+    modulus: int | None = Field(default=None, ge=2, description="counter: so many values, if not all of its bits'")
+    is_strict: bool = Field(default=False, description="counter: it went on with each message at the usual interval")
 
     @model_validator(mode="after")
     def _lies_in_a_payload(self) -> Self:
@@ -58,20 +61,33 @@ class PayloadField(Config):
             raise ValueError(f"step={self.step}: the largest step of a smooth field is one at least")
         return self
 
-    def goes_on_as(self, values: Sequence[NDArray[np.int64]]) -> PayloadField | None:
-        """Return the field after further values, one array per stretch of messages; None if they break its rule."""
-        steps = _steps(values, self.num_bits)
+    def goes_on_as(
+        self, values: Sequence[NDArray[np.int64]], are_usual: Sequence[NDArray[np.bool_]] = ()
+    ) -> PayloadField | None:
+        """Return the field after further values, one array per stretch of messages; None if they break its rule.
+
+        `are_usual`: as of `find_fields`.
+        """
+        steps = _steps(values, self.values_in_turn)
         if not len(steps):
             return self
         lowest = min(self.lowest, *(int(one.min()) for one in values))
         highest = max(self.highest, *(int(one.max()) for one in values))
         if self.kind == "counter":
             holds = float(np.mean(steps == self.step)) >= _COUNTS
-            return self.model_copy(update={"lowest": lowest, "highest": highest}) if holds else None
+            has_outsiders = self.modulus is not None and (lowest, highest) != (self.lowest, self.highest)
+            is_strict = self.is_strict and _is_strict(steps, self.step, are_usual)
+            more = {"lowest": lowest, "highest": highest, "is_strict": is_strict}
+            return self.model_copy(update=more) if holds and not has_outsiders else None
         step = max(self.step, int(np.abs(steps).max()))
         if step * _STEPS_OF_ALL > 1 << self.num_bits:
             return None
         return self.model_copy(update={"step": step, "lowest": lowest, "highest": highest})
+
+    @property
+    def values_in_turn(self) -> int:
+        """Return how many values there are before the first one comes again."""
+        return 1 << self.num_bits if self.modulus is None else self.modulus
 
     def overlaps(self, other: PayloadField) -> bool:
         """Return whether both have a bit in common."""
@@ -87,7 +103,7 @@ class PayloadField(Config):
     def number_of_kind(self) -> int:
         """Return what it is where it is judged."""
         if self.kind == "counter":
-            return COUNTER
+            return STRICT_COUNTER if self.is_strict else COUNTER
         return LITTLE if self.byte_order == "little" else SMOOTH
 
     def values(self, payload: NDArray[np.uint64]) -> NDArray[np.int64]:
@@ -95,8 +111,14 @@ class PayloadField(Config):
         return _values(_ordered(payload, self.byte_order), self.first_bit, self.num_bits)
 
 
-def find_fields(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list[PayloadField]:
-    """Find the fields of an identifier's payloads, given as stretches of consecutive messages [R]."""
+def find_fields(
+    stretches: Sequence[NDArray[np.uint64]], num_bytes: int, are_usual: Sequence[NDArray[np.bool_]] = ()
+) -> list[PayloadField]:
+    """Find the fields of an identifier's payloads, given as stretches of consecutive messages [R].
+
+    `are_usual` says of each message but a stretch's first [R - 1] whether it and the one before came at their usual
+    interval, so that none is missing.
+    """
     if sum(map(len, stretches)) < _FEWEST_MESSAGES:
         return []
     found = _find(stretches, "big", num_bytes) + [
@@ -108,8 +130,24 @@ def find_fields(stretches: Sequence[NDArray[np.uint64]], num_bytes: int) -> list
     for one in found:
         if not any(one.overlaps(other) for other in chosen):
             chosen.append(one)
+    chosen = [_judged(one, stretches, are_usual) if one.kind == "counter" else one for one in chosen]
     chosen.sort(key=lambda one: (one.kind != "smooth", -one.num_bits))
     return sorted(chosen[:MOST_FIELDS], key=lambda one: one.first_bit)
+
+
+def _judged(
+    counter: PayloadField, stretches: Sequence[NDArray[np.uint64]], are_usual: Sequence[NDArray[np.bool_]]
+) -> PayloadField:
+    steps = _steps([counter.values(one) for one in stretches], counter.values_in_turn)
+    return counter.model_copy(update={"is_strict": _is_strict(steps, counter.step, are_usual)})
+
+
+def _is_strict(steps: NDArray[np.int64], step: int, are_usual: Sequence[NDArray[np.bool_]]) -> bool:
+    """Return whether a counter went on at each usual interval, of which there were enough."""
+    if not are_usual:
+        return False
+    usual = steps[np.concatenate(are_usual)]
+    return len(usual) >= _FEWEST_STRICT and bool((usual == step).all())
 
 
 def _find(stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, num_bytes: int) -> list[PayloadField]:
@@ -156,23 +194,26 @@ def _describe(
     if num_bits > MOST_BITS:
         return None
     values = [_values(words, first_bit, num_bits) for words in stretches]
-    steps = _steps(values, num_bits)
+    steps = _steps(values, 1 << num_bits)
     lowest, highest = min(int(one.min()) for one in values), max(int(one.max()) for one in values)
     place = {"first_bit": first_bit, "num_bits": num_bits, "byte_order": byte_order}
-    kinds, counts = np.unique(steps, return_counts=True)
-    usual = int(kinds[counts.argmax()])
-    if num_bits >= _FEWEST_COUNTER_BITS and usual != 0 and counts.max() >= _COUNTS * len(steps):
-        return PayloadField(kind="counter", step=usual, lowest=lowest, highest=highest, **place)
+    # A counter may leave out values at the end of its bits; one that did not get there shows nothing of that. A sum
+    # over a counter counts, too, as long as all else stands still: anywhere, and as many values as that counter.
+    has_turned = sum(int(np.count_nonzero(np.diff(one) < 0)) for one in values) >= _FEWEST_TURNS
+    leaves_out = has_turned and lowest <= 1 < highest and (highest - lowest + 1).bit_count() > 1
+    for modulus in (None, highest - lowest + 1) if leaves_out else (None,):
+        kinds, counts = np.unique(_steps(values, modulus or 1 << num_bits), return_counts=True)
+        usual = int(kinds[counts.argmax()])
+        if num_bits >= _FEWEST_COUNTER_BITS and usual != 0 and counts.max() >= _COUNTS * len(steps):
+            return PayloadField(kind="counter", step=usual, lowest=lowest, highest=highest, modulus=modulus, **place)
     sizes = np.abs(steps)
-    step, half = int(sizes.max()), len(sizes) // 2
-    halves = sorted((int(sizes[:half].max(initial=0)), int(sizes[half:].max(initial=0))))
+    step = int(sizes.max())
     span = _span(values, num_bits)
     goes_around = any(np.abs(np.diff(one)).max(initial=0) > 1 << (num_bits - 1) for one in values)
     is_smooth = (
         num_bits >= _FEWEST_SMOOTH_BITS
         and step * _STEPS_OF_ALL <= 1 << num_bits
         and np.count_nonzero(sizes) >= _FEWEST_CHANGES
-        and halves[1] <= _HALVES_AGREE * halves[0] + 2
         and _STEPS_OF_RANGE * step <= span
         and (not goes_around or span <= _MOST_OF_ALL * (1 << num_bits))
     )
@@ -185,9 +226,8 @@ def _span(values: Sequence[NDArray[np.int64]], num_bits: int) -> int:
     return (1 << num_bits) - int(np.diff(met, append=met[0] + (1 << num_bits)).max())
 
 
-def _steps(values: Sequence[NDArray[np.int64]], num_bits: int) -> NDArray[np.int64]:
-    """Return the steps of a field, the shorter way around its end."""
-    all_values = 1 << num_bits
+def _steps(values: Sequence[NDArray[np.int64]], all_values: int) -> NDArray[np.int64]:
+    """Return the steps of a field of so many values, the shorter way around its end."""
     steps = [np.diff(one) for one in values]
     joined = np.concatenate(steps) if steps else np.zeros(0, np.int64)
     return (joined + all_values // 2) % all_values - all_values // 2

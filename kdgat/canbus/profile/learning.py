@@ -16,12 +16,14 @@ from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
 from kdgat.canbus.features.suspicion.habits import NEAR, NEAR_S, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.profile.checksum import find_checksum
 from kdgat.canbus.profile.fields import find_fields
-from kdgat.canbus.profile.identifier import IdentifierProfile
+from kdgat.canbus.profile.identifier import MOST_MESSAGES, IdentifierProfile
 from kdgat.canbus.profile.profile import Drive, Profile
 
 MOST_IN_ALARM: Final = 0.05  # of the time of a drive, that its own habits call suspicious
 _STALL_GAPS, _STALL_S = 8.0, 0.1  # the bus or its recorder stood still
+_BEGUN_S = 2.0  # of messages without a pause
 _BEFORE_ALARM_S = 0.5  # what has come to it before there was an alarm
 _MOST_IDENTIFIERS = 4096  # no bus has as many
 
@@ -60,6 +62,8 @@ def learn_profile(
     for name, messages in drives:
         drive, found = _read(name, messages, is_trusted)
         present = set()
+        # A first message and then a pause: the bus has not begun yet.
+        begin = next((one.time[0] for one in found if one.time[-1] - one.time[0] >= _BEGUN_S), found[0].time[0])
         for stretch in found:
             order = np.argsort(stretch.identifier, kind="stable")
             numbers, begins = np.unique(stretch.identifier[order], return_index=True)
@@ -68,7 +72,7 @@ def learn_profile(
                     kept = rows[stretch.is_timed[rows]]
                     if len(kept):
                         stretches.setdefault(number, []).append(stretch.select(kept))
-                since = float(stretch.time[own[0]] - found[0].time[0])
+                since = max(float(stretch.time[own[0]] - begin), 0.0)
                 first_s.setdefault(number, seconds + since)
                 if number not in present:
                     latest_s[number] = max(latest_s.get(number, 0.0), since)
@@ -82,7 +86,7 @@ def learn_profile(
     }
     for number, known in start.identifiers.items():
         if number in stretches:
-            identifiers[number] = _go_on(known, identifiers[number], [one.payload for one in stretches[number]])
+            identifiers[number] = _go_on(known, identifiers[number], stretches[number])
         else:
             absent = known.num_drives_absent + len(new)
             identifiers[number] = known.model_copy(update={"num_drives_absent": absent})
@@ -143,6 +147,8 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
     payloads = [one.payload for one in stretches]
     lengths = np.unique(np.concatenate([one.length for one in stretches]))
     changed = [_num_changed(one[1:] ^ one[:-1]) for one in payloads]
+    are_usual = [_usual_intervals(one.time, usual) for one in stretches]
+    num_bytes = int(lengths[0]) if len(lengths) == 1 else 0
     lasting = [np.lib.stride_tricks.sliding_window_view(one, 4).min(axis=1).max() for one in changed if len(one) >= 4]
     return IdentifierProfile(
         num_messages=sum(len(one.time) for one in stretches),
@@ -154,18 +160,20 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
         longest_s=float(intervals.max(initial=0.0)),
         shortest_s=_shortest_spans(stretches),
         num_changes=int(sum(np.count_nonzero(one) for one in changed)),
+        num_still=int(sum(len(one) - np.count_nonzero(one) for one in changed)),
         most_changed=int(max((one.max(initial=0) for one in changed), default=0)),
         most_lasting=int(max(lasting, default=0)),
-        fields=find_fields(payloads, int(lengths[0])) if len(lengths) == 1 and lengths[0] else [],
+        checksum=find_checksum(payloads, num_bytes) if num_bytes else None,
+        fields=find_fields(payloads, num_bytes, are_usual) if num_bytes else [],
     )
 
 
-def _go_on(
-    known: IdentifierProfile, new: IdentifierProfile, payloads: Sequence[NDArray[np.uint64]]
-) -> IdentifierProfile:
+def _go_on(known: IdentifierProfile, new: IdentifierProfile, stretches: Sequence[_Stretch]) -> IdentifierProfile:
     """Return what is known after further drives: the wider of both, and the fields that keep to their rules still."""
     share = new.num_messages / (known.num_messages + new.num_messages)
-    kept = (field.goes_on_as([field.values(one) for one in payloads]) for field in known.fields)
+    payloads = [one.payload for one in stretches]
+    are_usual = [_usual_intervals(one.time, known.usual_s) for one in stretches]
+    kept = (field.goes_on_as([field.values(one) for one in payloads], are_usual) for field in known.fields)
     fields = [field for field in kept if field is not None]
     fields += [one for one in new.fields if not any(one.overlaps(field) for field in known.fields)]
     longer = sorted((known.shortest_s, new.shortest_s), key=len)
@@ -180,10 +188,18 @@ def _go_on(
         longest_s=max(known.longest_s, new.longest_s),
         shortest_s=spans,
         num_changes=known.num_changes + new.num_changes,
+        num_still=min(known.num_still + new.num_still, MOST_MESSAGES),
         most_changed=max(known.most_changed, new.most_changed),
         most_lasting=max(known.most_lasting, new.most_lasting),
+        checksum=known.checksum if known.checksum is not None and known.checksum.holds(payloads) else None,
         fields=fields[:MOST_FIELDS],
     )
+
+
+def _usual_intervals(time: NDArray[np.float64], usual_s: float) -> NDArray[np.bool_]:
+    """Return of each message but the first whether it and the one before came at the usual interval."""
+    is_usual = np.abs(np.diff(time) - usual_s) < NEAR * usual_s
+    return is_usual & np.concatenate([[False], is_usual[:-1]]) if len(is_usual) else is_usual
 
 
 def _num_changed(difference: NDArray[np.uint64]) -> NDArray[np.int64]:

@@ -96,6 +96,8 @@ class Profile(Config):
             curves=curves,
             most_changed=np.array([one.most_changed_known for _, one in rows], np.int64),
             fields=fields,
+            checksum=np.array([one.checksum_known for _, one in rows], np.int64).reshape(-1, 3),
+            always_changes=np.array([one.always_changes for _, one in rows], np.bool_),
             is_expected=np.array([one.is_expected for _, one in rows], np.bool_),
             others=np.array([self.most_others, fastest if isfinite(self.most_others) else 0.0]),
         )

@@ -59,7 +59,9 @@ def test_a_number_whose_low_byte_comes_first_is_found_whole() -> None:
 
 def test_a_signed_number_is_found_though_it_goes_around_the_end_of_its_bits() -> None:
     numbers = _moving(-3000, 3000) & 0xFFFF
-    fields = find_fields([((numbers >> 8) | ((numbers & 255) << 8)).astype(np.uint64)], 2)  # the first byte is the high one
+    fields = find_fields(
+        [((numbers >> 8) | ((numbers & 255) << 8)).astype(np.uint64)], 2
+    )  # the first byte is the high one
     assert any(one.kind == "smooth" and one.num_bits == 16 for one in fields)
 
 
@@ -84,3 +86,27 @@ def test_a_field_goes_on_as_long_as_its_rule_holds() -> None:
     assert smooth.goes_on_as([noise]) is None
     counter = next(one for one in find_fields([_payloads()], 8) if one.kind == "counter")
     assert counter.goes_on_as([np.zeros(200, np.int64)]) is None
+
+
+def _counter(values: NDArray[np.int64]) -> NDArray[np.uint64]:
+    return (values << 4).astype(np.uint64)  # the upper half of the first byte
+
+
+def test_a_counter_that_leaves_out_values_is_one_and_a_sum_that_counts_for_a_while_is_none() -> None:
+    (counter,) = find_fields([_counter(np.arange(3000) % 15)], 1)
+    assert (counter.kind, counter.modulus, counter.num_bits) == ("counter", 15, 4)
+    assert find_fields([_counter(7 + np.arange(3000) % 4)], 1) == []
+
+
+def test_a_counter_is_strict_as_long_as_it_goes_on_with_each_message_at_the_usual_interval() -> None:
+    values = np.arange(1000) % 16
+    are_usual = np.ones(999, np.bool_)
+    (strict,) = find_fields([_counter(values)], 1, [are_usual])
+    assert strict.is_strict
+    lost = np.delete(values, 500)  # a message, so that an interval is twice as long
+    assert find_fields([_counter(lost)], 1, [np.arange(998) != 499])[0].is_strict
+    assert not find_fields([_counter(lost)], 1, [are_usual[1:]])[0].is_strict
+    assert not find_fields([_counter(values)], 1)[0].is_strict  # nothing is known of the times
+    grown = strict.goes_on_as([strict.values(_counter(lost))], [are_usual[1:]])
+    assert grown is not None
+    assert not grown.is_strict

@@ -4,36 +4,18 @@ In: times on the bus, identifiers, payloads. Out: which messages and windows are
 against. Read `state.py` first.
 """
 
-from kdgat.canbus.features.suspicion.evidence import (
-    EXTRA,
-    FAST,
-    JUMP,
-    MANY_BITS,
-    NEW,
-    NOTHING,
-    PAYLOAD,
-    SILENT,
-    STILL,
-    STRANGERS,
-    TOO_MANY,
-    kind_of_reason,
-)
+from kdgat.canbus.features.suspicion.evidence import FAST, NEW, NOTHING, SILENT, STRANGERS, Reason, kind_of_reason
 from kdgat.canbus.features.suspicion.known import Known
 from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, of_windows
 
 __all__ = [
-    "EXTRA",
     "FAST",
-    "JUMP",
-    "MANY_BITS",
     "NEW",
     "NOTHING",
-    "PAYLOAD",
     "SILENT",
-    "STILL",
     "STRANGERS",
-    "TOO_MANY",
     "Known",
+    "Reason",
     "SuspicionState",
     "Suspicions",
     "kind_of_reason",

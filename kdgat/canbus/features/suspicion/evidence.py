@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -10,9 +11,30 @@ from numpy.typing import NDArray
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
 
-NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW = range(8)  # reasons
+
+class Reason(IntEnum):
+    """What speaks against an identifier; from `JUMP` on only if a profile knows it."""
+
+    NOTHING = 0
+    TOO_MANY = 1
+    EXTRA = 2
+    PAYLOAD = 3
+    FAST = 4
+    STRANGERS = 5
+    SILENT = 6
+    NEW = 7
+    JUMP = 8
+    MANY_BITS = 9
+    STILL = 10
+    BREAK = 11
+    CHECKSUM = 12
+
+
+# What kernels are compiled with.
+NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW, JUMP, MANY_BITS, STILL, BREAK, CHECKSUM = map(
+    int, Reason
+)
 KIND_OF_REASON: Final = 15  # its bits; those above say which field of the identifier it was, of a JUMP
-JUMP, MANY_BITS, STILL = range(8, 11)  # those of a profile: for one message a value was far away, or many bits changed
 NEED = 3.0  # evidence for an alarm,
 _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
 _LONG_KNOWN, _NEED_OF_YOUNG = 60.0, 8.0  # intervals; whoever is known by fewer may send by events, too
@@ -80,7 +102,17 @@ def heed_stall(bus: NDArray[np.float64], now: float, has_resumed: bool) -> None:
 def weigh(
     known: NDArray[np.float64], bus: NDArray[np.float64], now: float, reason: int, weight: float, is_brief: bool
 ) -> None:
-    """Add evidence to what there is against an identifier; enough of it begins an alarm, more keeps it."""
+    """Add evidence to what there is against an identifier; enough of it begins an alarm, more keeps it.
+
+    What is brief speaks against single messages: enough of it is an alarm of this message alone, and neither adds up
+    with what comes before and after it nor keeps an alarm.
+    """
+    if is_brief and weight >= NEED:
+        if bus[IS_ON] == 0.0:
+            bus[IS_BRIEF] = bus[IS_ON] = 1.0
+        if bus[IS_BRIEF] != 0.0:
+            bus[LAST_EVIDENCE] = now - HOLD_S + _BRIEF_S
+        return
     need = NEED
     if reason <= EXTRA:
         need = _NEED_OF_TIMES if known[habit.LEARNED] >= _LONG_KNOWN else _NEED_OF_YOUNG
@@ -89,7 +121,7 @@ def weigh(
     if known[habit.EVIDENCE] > 0.0:  # from the beginning there is none, as of no time
         faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
-    if known[habit.EVIDENCE] >= need or bus[IS_ON] != 0.0:
+    if known[habit.EVIDENCE] >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
         bus[IS_BRIEF] = 1.0 if is_brief and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0) else 0.0
         bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
 

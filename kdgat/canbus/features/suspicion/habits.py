@@ -70,12 +70,13 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     MISSING,  # messages that did not come, and may all come at once
     STILL,  # messages in a row in which no counter counted
     RESTLESS_UNTIL,  # which message its values may move in larger steps than a profile knows
+    NUM_BROKEN,  # counters of late, each of which counts less with every message
     IS_BACK,  # the last value came back from far off
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(38)
-NUM_HABITS: Final = 41
+) = range(39)
+NUM_HABITS: Final = 42
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 

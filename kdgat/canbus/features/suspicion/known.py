@@ -8,8 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
+from kdgat.canbus.features.checksums import checksum_residual
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.evidence import (
+    BREAK,
+    CHECKSUM,
     JUMP,
     KIND_OF_REASON,
     MANY_BITS,
@@ -20,19 +23,23 @@ from kdgat.canbus.features.suspicion.evidence import (
     STILL,
     kind_of_reason,
 )
-from kdgat.canbus.features.suspicion.habits import COMMITTED, NUM_HABITS, NUM_SPANS
+from kdgat.canbus.features.suspicion.habits import COMMITTED, NEAR, NUM_HABITS, NUM_SPANS
 
 MOST_FIELDS: Final = 8  # of an identifier
-SMOOTH, COUNTER, LITTLE = 1, 2, 3  # kinds of fields; the last: smooth, with the low byte first
-FIRST_BIT, NUM_BITS, KIND, STEP = range(4)  # columns of a field
-NUM_FIELD_COLUMNS: Final = 4
+SMOOTH, COUNTER, LITTLE, STRICT_COUNTER = 1, 2, 3, 4  # kinds of fields; little: smooth, with the low byte first
+FIRST_BIT, NUM_BITS, KIND, STEP, LOWEST, MODULUS = range(6)  # columns of a field; the last two of a counter
+NUM_FIELD_COLUMNS: Final = 6
 RECALLED: Final = 1000.0  # messages that an identifier counts as having sent before the log
 _AGE_S = 10.5  # before it
-_JUMP, _MORE = 4, 2  # times the largest step that was seen, and as many more
+_JUMP, _MORE = 2, 2  # times the largest step that was seen, and as many more
 _MORE_BITS, _AS_BEFORE = 12, 4  # that change at once than ever
 _LARGE, _RESTLESS = 1.5, 32.0  # times the largest step, and messages after one for which nothing is far off
+_FADES, _MOST_BROKEN = (
+    1.0 - 1.0 / 64.0,
+    3.5,
+)  # with each message, how many breaks there were; more are a state of the car
 _STILL, _NEWS_S = 6.0, 10.0  # messages in which no counter counts; it is no news after some seconds
-_WAIT_S = 2.0  # until an identifier is missed that has not come at all,
+_WAIT_S = 2.5  # until an identifier is missed that has not come at all,
 _ABSENT, _ABSENT_S = 5.0, 5.0  # times its longest interval; it is no news after some seconds
 
 
@@ -47,6 +54,8 @@ class Known(NamedTuple):
     curves: NDArray[np.float64]  # [P, NUM_SPANS]
     most_changed: NDArray[np.int64]  # [P] bits that ever changed from one message to the next
     fields: NDArray[np.int64]  # [P, MOST_FIELDS, NUM_FIELD_COLUMNS]
+    checksum: NDArray[np.int64]  # [P, 3] its kind, or -1; what stays the same of it; bytes of the payload
+    always_changes: NDArray[np.bool_]  # [P] no payload is that of the message before
     is_expected: NDArray[np.bool_]  # [P] comes evenly, from the first second on
     others: NDArray[np.float64]  # [2] what is known of identifiers that are not among these
 
@@ -71,7 +80,8 @@ def nothing_known() -> Known:
     """Return that there is no profile."""
     return Known(
         np.zeros(0, np.uint32), np.zeros((0, NUM_HABITS)), np.zeros((0, NUM_SPANS)), np.zeros(0, np.int64),
-        np.zeros((0, MOST_FIELDS, NUM_FIELD_COLUMNS), np.int64), np.zeros(0, np.bool_),
+        np.zeros((0, MOST_FIELDS, NUM_FIELD_COLUMNS), np.int64), np.zeros((0, 3), np.int64), np.zeros(0, np.bool_),
+        np.zeros(0, np.bool_),
         np.array([np.inf, 0.0]),
     )  # fmt: skip
 
@@ -103,12 +113,12 @@ def recall(profile: Known, row: int, known: NDArray[np.float64], curve: NDArray[
 
 @njit(cache=True)
 def judge_payload(
-    profile: Known, row: int, known: NDArray[np.float64], before: Any, last: Any, payload: Any
+    profile: Known, row: int, known: NDArray[np.float64], before: Any, last: Any, payload: Any, num_bytes: Any
 ) -> tuple[int, float]:
     """Judge a payload after two others by what the profile knows of them; return reason and weight of the evidence.
 
-    A value that moves in small steps was far away for one message; more bits than ever changed for one message; no
-    counter counts.
+    A checksum is wrong; a counter did not go on, though no message is missing; no counter counts; a value that moves in
+    small steps was far away for one message; more bits than ever changed for one message.
     """
     if known[habit.SEEN] < RECALLED + 2.0:
         return NOTHING, 0.0
@@ -126,7 +136,10 @@ def judge_payload(
         habit.swapped(last),
         habit.swapped(payload),
     )
-    num_counters, num_still = 0, 0
+    is_usual = _is_usual(known[habit.INTERVAL], known) and _is_usual(known[habit.INTERVAL_BEFORE], known)
+    num_counters, num_still, has_broken = int(profile.always_changes[row]), 0, False
+    if num_counters > 0 and payload == last:
+        num_still = 1
     for place in range(MOST_FIELDS):
         kind, step = profile.fields[row, place, KIND], profile.fields[row, place, STEP]
         if kind == 0:
@@ -138,9 +151,13 @@ def judge_payload(
         else:
             one, two = _part(other_before, shift, bits), _part(other_last, shift, bits)
             three = _part(other_payload, shift, bits)
-        if kind == COUNTER:
+        if kind in (COUNTER, STRICT_COUNTER):
             num_counters += 1
             num_still += three == two
+            if kind == STRICT_COUNTER and is_usual:
+                lowest, modulus = profile.fields[row, place, LOWEST], profile.fields[row, place, MODULUS]
+                is_outside = three < lowest or three >= lowest + modulus
+                has_broken = has_broken or is_outside or (three - two - step) % modulus != 0
             continue
         away, back = _step(one, two, bits), _step(two, three, bits)
         jump = _JUMP * step + _MORE
@@ -154,9 +171,26 @@ def judge_payload(
         known[habit.RESTLESS_UNTIL] = known[habit.SEEN] + _RESTLESS
     if is_restless:  # a state of the car in which its values move faster than in the profile
         reason, weight = NOTHING, 0.0
-    known[habit.STILL] = known[habit.STILL] + 1.0 if num_counters > 0 and num_still == num_counters else 0.0
+    if num_still < num_counters or num_counters == 0:
+        known[habit.STILL] = 0.0
+    elif _is_usual(known[habit.INTERVAL], known):  # what waited in a queue may be sent as often as it is late
+        known[habit.STILL] += 1.0
     is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
-    return (STILL, NEED) if known[habit.STILL] >= _STILL and is_news else (reason, weight)
+    if known[habit.STILL] >= _STILL and is_news:
+        return STILL, NEED
+    kind = profile.checksum[row, 0]
+    is_checked = kind >= 0 and num_bytes == profile.checksum[row, 2]
+    if is_checked and checksum_residual(kind, payload, num_bytes) != profile.checksum[row, 1]:
+        return CHECKSUM, NEED
+    known[habit.NUM_BROKEN] = known[habit.NUM_BROKEN] * _FADES + has_broken
+    is_new_break = has_broken and known[habit.NUM_BROKEN] < _MOST_BROKEN  # else it counts no longer
+    return (BREAK, NEED) if is_new_break and reason == NOTHING else (reason, weight)
+
+
+@njit(cache=True, inline="always")
+def _is_usual(interval: float, known: NDArray[np.float64]) -> Any:
+    """Return whether no message is missing in an interval, and none is one too many."""
+    return abs(interval - known[habit.USUAL]) < NEAR * known[habit.USUAL]
 
 
 @njit(cache=True)

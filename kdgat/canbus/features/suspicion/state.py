@@ -28,6 +28,8 @@ from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.census import look_at_all
 from kdgat.canbus.features.suspicion.evidence import (
+    BREAK,
+    CHECKSUM,
     EXCUSED,
     FAST,
     FUZZED_SINCE,
@@ -229,8 +231,9 @@ def _judge(
             reason, weight = NEW, NEED
         if rows[number] >= 0:
             found, weight_of_payload = judge_payload(
-                profile, rows[number], known, payloads_before[number], payloads[number], payload[message]
-            )
+                profile, rows[number], known, payloads_before[number], payloads[number], payload[message],
+                np.int64(length[message]),
+            )  # fmt: skip
             if found != NOTHING:
                 reason, weight = found, weight + weight_of_payload
         payloads_before[number], payloads[number] = payloads[number], payload[message]
@@ -255,7 +258,7 @@ def _judge(
             bus[REASON], bus[SUSPECT] = reason, identifier_of[suspect]
             # Who the profile does not know speaks against itself by each message, and by nothing between them.
             is_unknown = len(profile.identifier) > 0 and rows[suspect] < 0
-            is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS)
+            is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS, BREAK, CHECKSUM)
             weigh(habits[suspect], bus, now, reason, weight, is_brief)
         if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
             if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
