@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scoring import RecordingScorer
 from kdgat.canbus import make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.simulation import AttackKind
 from kdgat.run import OutputDirectory

@@ -200,7 +200,7 @@ def _detector(
     path = None if model is None else find_model(model, registry)
     if calibration is None:
         return load_detector(path, name, seed)
-    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration  # and all that results are made of
+    from kdgat.can.evaluation.vehicle import VehicleCalibration  # and all that results are made of
 
     return load_detector(path, name, seed, VehicleCalibration.read(calibration))
 

@@ -1,21 +1,30 @@
-"""Which detector is meant by what a person gives: a run directory, a registered model's id, or an exported file."""
+"""Which detector is meant by what a person gives: a run directory, a registered model's id, or an exported file.
+
+How runs are evaluated is loaded for a run alone: an exported file, and the habits of identifiers, do not need it.
+"""
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.base import UserError
+from kdgat.base import UserError, sha256_of_file
 from kdgat.can.detection.detector import Detector, Member
-from kdgat.can.detection.model_file import read_model
-from kdgat.can.models.names import HABITS
+from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes, read_model
+from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, HABITS
+from kdgat.can.models.runtime import Network
+from kdgat.can.models.scaling import logit
 from kdgat.canbus import WindowConfig
 
 if TYPE_CHECKING:
-    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+    from kdgat.can.evaluation.decision import DefaultDetector
+    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.can.evaluation.vehicle import VehicleCalibration
 
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
+STUDENT: Final = "distill_gat"
 
 
 def find_model(model: str, registry: Path | str | None = None) -> Path:
@@ -75,8 +84,6 @@ def load_detector(
         return Detector(HABITS, WindowConfig(), ())
     if path.is_file():
         return _load_file(path, name, seed, calibration)
-    from kdgat.can.detection.trained import load_run  # knows how runs are evaluated, which a file does not need
-
     return load_run(path, name, seed, calibration)
 
 
@@ -101,3 +108,102 @@ def _load_file(path: Path, name: str | None, seed: int | None, calibration: Vehi
         accumulation = calibration.accumulation or accumulation
     member = Member(file.network, parameters.scaling)
     return Detector(parameters.name, parameters.windows, (member,), threshold, habits, accumulation)
+
+
+@dataclass(frozen=True)
+class TrainedNetwork:
+    """A network of a finished run with all that a file of it holds."""
+
+    weights: Weights
+    description: dict[str, object]
+    parameters: DetectorParameters
+
+
+def load_run(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
+    """Make a detector from a run directory; arguments and errors as of `load_detector`."""
+    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.run import OutputDirectory
+
+    run = FinishedCanRun(OutputDirectory(path))
+    chosen = chosen_detector(run, name, seed, calibration)
+    networks = [trained_network(run, chosen, *place, calibration) for place in _places(chosen)]
+    members = tuple(
+        Member(Network(onnx_bytes(one.weights, one.description, one.parameters)), one.parameters.scaling)
+        for one in networks
+    )
+    parameters = networks[0].parameters
+    return Detector(
+        chosen.model, parameters.windows, members, parameters.threshold, parameters.habits, parameters.accumulation
+    )
+
+
+def chosen_detector(
+    run: FinishedCanRun, name: str | None, seed: int | None, calibration: VehicleCalibration | None = None
+) -> DefaultDetector:
+    """Return the calibrated detector of a run that is meant by name and seed, as of `load_detector`."""
+    from kdgat.can.evaluation.run import detector_of
+
+    seeds = None if seed is None else [seed]
+    if calibration is not None:
+        name = calibration.detector if name is None else name
+        seeds = calibration.seeds if seeds is None else seeds
+    elif name is None and STUDENT in run.weights(run.seeds[0]):
+        name, seeds = STUDENT, seeds or run.seeds[:1]
+    detector = detector_of(run, name, seeds)
+    unfit = [column for _, column in _places(detector) if column not in ENSEMBLE_MEMBERS]
+    if unfit:
+        trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
+        raise UserError(
+            f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
+            f"{', '.join([*trained, ENSEMBLE, HABITS])}"
+        )
+    if calibration is None:
+        return detector
+    calibration.check(run, detector)
+    return calibration.applied_to(detector)
+
+
+def trained_network(
+    run: FinishedCanRun,
+    detector: DefaultDetector,
+    seed: int,
+    name: str,
+    calibration: VehicleCalibration | None = None,
+) -> TrainedNetwork:
+    """Read one network of a detector, which `calibration` was applied to."""
+    from kdgat.can.evaluation.run import accumulation_of, windows_of
+    from kdgat.training.weights import read_arrays
+
+    if detector.rule.kind == "per_recording":
+        raise UserError(
+            f"{run.output.path} decides by evaluation.rule=per_recording, which needs a whole recording at once: give "
+            "--calibration (`kdgat calibrate`), or train with evaluation.rule=budget or fixed"
+        )
+    accumulation = None if calibration is None else calibration.accumulation
+    accumulation = accumulation or accumulation_of(run, detector)
+    weights = run.weights(seed)
+    if name not in weights:
+        raise UserError(
+            f"{run.output.path} was scored by {name} of seed {seed}, whose weights are gone: train it again"
+        )
+    arrays, description = read_arrays(weights[name])
+    parameters = DetectorParameters(
+        name=name,
+        seed=seed,
+        dataset=run.dataset,
+        feature_version=run.feature_version(),
+        node_features=tuple(description["node_features"] or ()),
+        edge_features=tuple(description["edge_features"] or ()),
+        windows=windows_of(run),
+        scaling=detector.scalings[seed][name],
+        threshold=float(logit(detector.rule.threshold)),
+        habits=detector.rule.habits,
+        accumulation=accumulation,
+        weights=sha256_of_file(weights[name]),
+    )
+    parameters.check_features(str(run.output.path))
+    return TrainedNetwork(arrays, description, parameters)
+
+
+def _places(detector: DefaultDetector) -> list[tuple[int, str]]:
+    return [(seed, column) for seed, columns in detector.scalings.items() for column in columns]

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.can.evaluation.accumulation import Accumulation, Reference, rounded
-from kdgat.can.evaluation.breakdown import MERGED_S, attack_episodes
+from kdgat.can.evaluation.calibration import SECONDS_PER_HOUR, covered_seconds
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
+from kdgat.can.evaluation.metrics import MERGED_S, attack_episodes
 from kdgat.can.evaluation.results import AccumulatedEvidence, Breakdown, DetectorScenario
-from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable
+from kdgat.can.evaluation.scores import NodeScores, ScoreTable
 from kdgat.can.sections import EvaluationConfig
 
 Nodes = Mapping[int, NodeScores]  # seed -> scores of the nodes of the same windows

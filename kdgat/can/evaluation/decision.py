@@ -1,7 +1,7 @@
 """From raw scores to the default detector: calibration, choice, mean over members and seeds, one decision rule.
 
 Validation windows alone decide, those of virtual vehicles among them: no test window and no test label is read. Clean
-minutes of a vehicle may move the threshold (`kdgat.can.evaluation.clean_minutes`).
+minutes of a vehicle may move the threshold (`kdgat.can.evaluation.vehicle`).
 """
 
 import logging
@@ -14,20 +14,24 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.breakdown import break_down
-from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, false_alarm_rate, mean_over_seeds
+from kdgat.can.evaluation.calibration import (
+    DecisionRule,
+    FalseAlarmRate,
+    OperatingPoint,
+    covered_seconds,
+    false_alarm_rate,
+    mean_over_seeds,
+)
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
+    break_down,
     per_recording_metrics,
     precision_recall_curve,
     roc_curve,
     spread_over_seeds,
 )
-from kdgat.can.evaluation.operating_point import OperatingPoint, covered_seconds
 from kdgat.can.evaluation.results import Curves, Detector, DetectorScenario, ScenarioMetrics
-from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import is_baseline
+from kdgat.can.evaluation.scores import Scores, ScoreTable, is_baseline
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS, HABITS
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, fit_scaling, logit, sigmoid
 from kdgat.can.sections import AUTO, EvaluationConfig

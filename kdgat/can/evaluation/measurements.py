@@ -1,7 +1,7 @@
 """What an evaluation measures: the default detector and every model, on every scenario."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kdgat.can.evaluation.accumulated_evidence import (
     Nodes,
@@ -21,15 +21,16 @@ from kdgat.can.evaluation.decision import (
     scenario_of_detector,
     scenario_of_model,
 )
-from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import DETECTOR, Curves, DetectorScenario, Results, ScenarioMetrics
-from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import is_baseline
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scores import Scores, is_baseline
 from kdgat.can.models.names import FUSIONS, describe_simple
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import VALIDATION
 from kdgat.run.results import origin
+
+if TYPE_CHECKING:
+    from kdgat.can.evaluation.vehicle import VehicleCalibration
 
 
 class Measurements:
@@ -80,7 +81,7 @@ class Measurements:
         self,
         run: FinishedCanRun,
         dataset: str | None = None,
-        calibration: VehicleCalibration | None = None,
+        calibration: "VehicleCalibration | None" = None,
         **parts: Any,
     ) -> Results:
         """Put everything together."""

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Final
 from kdgat.base import UserError, validate_config
 from kdgat.can.evaluation.accumulated_evidence import Nodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.lineage import Lineage, lineage_of, near_copy
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.run_detector import windows_of
-from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer, worthwhile_processes
-from kdgat.can.evaluation.untrained import is_untrained
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.run import FinishedCanRun, Lineage, lineage_of, near_copy, windows_of
+from kdgat.can.evaluation.scores import ScoreTable, is_untrained
+from kdgat.can.evaluation.scoring import BegunRecording, RecordingScorer, worthwhile_processes
+from kdgat.can.evaluation.vehicle import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows

@@ -14,8 +14,7 @@ from pydantic import Field, model_validator
 
 from kdgat.base import Config
 from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
-from kdgat.can.evaluation.operating_point import OperatingPoint
+from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, OperatingPoint
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.run import Interval, Measure
 from kdgat.run.results import Count, RunResults, Value

@@ -15,19 +15,24 @@ from typing import Final
 from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
-from kdgat.can.evaluation.costs import COSTS_FILE
+from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
 from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, write_map
-from kdgat.can.evaluation.embeddings import chosen_model, map_embeddings
-from kdgat.can.evaluation.explained import rank_attacked, read_ranks, score_explanations, write_ranks
-from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
-from kdgat.can.evaluation.latency import measure_costs
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_embeddings, write_map
+from kdgat.can.evaluation.explanation import rank_attacked, read_ranks, score_explanations, write_ranks
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import ExplanationScores, Results
-from kdgat.can.evaluation.score_tables import make_node_scores, make_table, read_table, write_node_scores, write_table
-from kdgat.can.evaluation.scores import scores_path, write_scores
-from kdgat.can.evaluation.untrained import baseline_scores
+from kdgat.can.evaluation.run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.scores import (
+    baseline_scores,
+    make_node_scores,
+    make_table,
+    read_table,
+    scores_path,
+    write_node_scores,
+    write_scores,
+    write_table,
+)
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import HABITS
 from kdgat.can.sections import EvaluationConfig

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kdgat.base import sha256_of_file
 from kdgat.base.configuration import execution_keys, without_keys
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
 from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary
 from kdgat.run import OutputDirectory, StageRecord, StageState

@@ -15,7 +15,7 @@ from kdgat.can.evaluation.accumulated_evidence import (
 )
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import DefaultDetector, scenario_of_detector
-from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, write_node_scores
+from kdgat.can.evaluation.scores import NodeScores, ScoreTable, read_node_scores, write_node_scores
 from kdgat.can.models.scaling import Scaling
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import WINDOW_S, made_table

@@ -8,7 +8,7 @@ import pytest
 from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table, write_table
+from kdgat.can.evaluation.scores import ScoreTable, read_table, write_table
 from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import made_table

@@ -9,11 +9,10 @@ from kdgat.base import UserError
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, read_map
-from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, read_map
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table
-from kdgat.can.evaluation.scores import read_scores, scores_path
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scores import ScoreTable, read_scores, read_table, scores_path
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.sections import EvaluationConfig
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState

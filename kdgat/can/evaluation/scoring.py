@@ -16,10 +16,8 @@ from numpy.typing import NDArray
 from kdgat.base import ConfigurationError, UserError, num_usable_cores
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.run_detector import detector_of, windows_of
-from kdgat.can.evaluation.score_tables import make_node_scores, make_table
-from kdgat.can.evaluation.untrained import baseline_scores
+from kdgat.can.evaluation.run import FinishedCanRun, detector_of, windows_of
+from kdgat.can.evaluation.scores import baseline_scores, make_node_scores, make_table
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
 from kdgat.graphs import GraphColumns

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.evaluation.clean_minutes import calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.scoring import RecordingScorer
+from kdgat.can.evaluation.vehicle import VehicleCalibration, calibrate_run
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
 from kdgat.family import ScoringRequest

@@ -10,16 +10,15 @@ import pytest
 
 from kdgat.base import UserError
 from kdgat.can.detection.accumulated import with_accumulated
-from kdgat.can.detection.loading import find_model, load_detector
+from kdgat.can.detection.loading import chosen_detector, find_model, load_detector, trained_network
 from kdgat.can.detection.model_file import write_model
-from kdgat.can.detection.trained import chosen_detector, trained_network
 from kdgat.can.evaluation.accumulated_evidence import accumulated_windows, node_mean
 from kdgat.can.evaluation.accumulation import Accumulation, Reference
 from kdgat.can.evaluation.accumulator import Accumulator
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.operating_point import OperatingPoint
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
+from kdgat.can.evaluation.calibration import OperatingPoint
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scoring import RecordingScorer
+from kdgat.can.evaluation.vehicle import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
 from kdgat.registry import Registry
