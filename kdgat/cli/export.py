@@ -49,7 +49,7 @@ def export(
     seed = finished.seeds[0] if seed is None else seed
     calibrated = None if calibration is None else VehicleCalibration.read(calibration)
     detector = chosen_detector(finished, model, seed, calibrated)
-    network = trained_network(finished, detector, seed, model, calibrated)
+    network = trained_network(finished, detector, seed, model)
     parameters = network.parameters
     write_model(out, file_format, network.weights, network.description, parameters)
     if not quiet:

@@ -16,14 +16,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.detector import Detector, Member
-from kdgat.can.evaluation.accumulated_evidence import accumulated_windows
-from kdgat.can.evaluation.accumulation import Accumulation, Reference
-from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.decision import DefaultDetector
-from kdgat.can.evaluation.scores import make_node_scores, make_table
+from kdgat.can.evaluation.scores import make_table
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import Scaling, logit
 from kdgat.canbus import WindowConfig
@@ -47,7 +43,6 @@ class Case:
     threshold: float = 0.75
     habits: bool = True
     kind: str = "budget"
-    accumulates: bool = False
 
 
 CASES: Mapping[str, Case] = {
@@ -58,8 +53,6 @@ CASES: Mapping[str, Case] = {
     "a low threshold": Case(threshold=0.5),
     "a high threshold": Case(threshold=0.999),
     "the habits alone": Case(names=()),
-    "evidence adds up": Case(accumulates=True),
-    "evidence of two seeds adds up": Case(seeds=2, accumulates=True, habits=False),
 }
 
 
@@ -72,7 +65,7 @@ class Recorded:
 
 
 def recorded() -> Recorded:
-    """Draw it: a window in ten is suspicious by its habits, one in fifty far out, an identifier suspicious for long."""
+    """Draw it: a window in ten is suspicious by its habits, and one in fifty is far out."""
     random = np.random.default_rng(20)
     graphs: list[GraphColumns] = []
     logits = {}
@@ -112,24 +105,17 @@ def scaling_of(seed: int, name: str) -> Scaling:
     return Scaling(temperature=1.0 + 0.3 * place, bias=0.1 * place - 0.2)
 
 
-def accumulation() -> Accumulation:
-    """Return a reference that is reached soon."""
-    reference = Reference.of_benign([np.random.default_rng(3).normal(-5.0, 0.8, 20_000)])
-    assert reference is not None
-    return Accumulation(reference=reference, hours_between_false_episodes=0.1 / 3600.0)
-
-
 def by_tables(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDArray[np.bool_]]]:
     """Decide as evaluation does: about the scores of all recordings at once."""
     seeds = range(case.seeds)
     names = [f"drive-{number}" for number in range(RECORDINGS)]
 
-    def joined(seed: int, name: str, place: int) -> NDArray[np.float32]:
-        return np.concatenate([logits[place] for logits in data.logits[seed, name]])
+    def joined(seed: int, name: str) -> NDArray[np.float32]:
+        return np.concatenate([windows for windows, _ in data.logits[seed, name]])
 
     tables = {
         seed: make_table(
-            data.graphs, [[name] for name in names], {name: joined(seed, name, 0) for name in NETWORKS},
+            data.graphs, [[name] for name in names], {name: joined(seed, name) for name in NETWORKS},
             [False] * RECORDINGS,
         )
         for seed in seeds
@@ -137,13 +123,7 @@ def by_tables(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDA
     scalings = {seed: {name: scaling_of(seed, name) for name in case.names} or {HABITS: Scaling()} for seed in seeds}
     rule = DecisionRule(kind=case.kind, threshold=case.threshold, habits=case.habits) if case.names else DecisionRule()  # type: ignore[arg-type]
     detector = DefaultDetector(" and ".join(case.names) or HABITS, scalings, rule)
-    decision = detector.decide(tables)
-    if case.accumulates:
-        nodes = {
-            seed: make_node_scores(data.graphs, {name: joined(seed, name, 1) for name in NETWORKS}) for seed in seeds
-        }
-        decision = decision | accumulated_windows(detector, tables, nodes, accumulation())
-    return detector.logits(tables), np.split(decision, RECORDINGS)
+    return detector.logits(tables), np.split(detector.decide(tables), RECORDINGS)
 
 
 def by_graphs(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDArray[np.bool_]]]:
@@ -157,8 +137,6 @@ def by_graphs(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDA
         )
         detector = Detector("", WindowConfig(), members, float(logit(case.threshold)), case.habits)
         verdicts = detector.decide(graphs)
-        if case.accumulates:
-            verdicts = with_accumulated(verdicts, graphs, Accumulator(accumulation()))
         logits.append(verdicts.logit)
         decisions.append(verdicts.is_alarm)
     return np.concatenate(logits), decisions

@@ -12,8 +12,6 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.accumulator import Accumulated
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, sigmoid
 from kdgat.canbus import WindowConfig
@@ -31,13 +29,11 @@ class Verdicts(NamedTuple):
     node_logit: NDArray[np.float64]  # [N]
     by_network: NDArray[np.bool_]  # [G] alarms
     by_habits: NDArray[np.bool_]  # [G]
-    accumulated: Accumulated | None = None  # evidence of earlier windows, too; only where they come in order
 
     @property
     def is_alarm(self) -> NDArray[np.bool_]:
         """Return which windows [G] are alarms."""
-        by_window = self.by_network | self.by_habits
-        return by_window if self.accumulated is None else by_window | self.accumulated.is_alarm
+        return self.by_network | self.by_habits
 
 
 @dataclass(frozen=True)
@@ -57,7 +53,6 @@ class Detector:
     members: tuple[Member, ...]
     threshold: float = 0.0  # calibrated logit
     habits: bool = True  # False: the networks decide alone
-    accumulation: Accumulation | None = None
 
     def decide(self, graphs: GraphColumns) -> Verdicts:
         """Return the verdicts on windows."""

@@ -94,7 +94,7 @@ def _load_file(path: Path, name: str | None, seed: int | None, calibration: Vehi
         raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
     if seed not in (None, parameters.seed):
         raise UserError(f"{path} holds seed {parameters.seed}, not {seed}: leave --seed out")
-    threshold, habits, accumulation = parameters.threshold, parameters.habits, parameters.accumulation
+    threshold, habits = parameters.threshold, parameters.habits
     if calibration is not None:
         key = f"seed {parameters.seed}, {parameters.name}"
         is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
@@ -105,9 +105,8 @@ def _load_file(path: Path, name: str | None, seed: int | None, calibration: Vehi
                 f"{parameters.name} --seed {parameters.seed}"
             )
         threshold, habits = calibration.operating_point.threshold, True
-        accumulation = calibration.accumulation or accumulation
     member = Member(file.network, parameters.scaling)
-    return Detector(parameters.name, parameters.windows, (member,), threshold, habits, accumulation)
+    return Detector(parameters.name, parameters.windows, (member,), threshold, habits)
 
 
 @dataclass(frozen=True)
@@ -126,15 +125,13 @@ def load_run(path: Path, name: str | None, seed: int | None, calibration: Vehicl
 
     run = FinishedCanRun(OutputDirectory(path))
     chosen = chosen_detector(run, name, seed, calibration)
-    networks = [trained_network(run, chosen, *place, calibration) for place in _places(chosen)]
+    networks = [trained_network(run, chosen, *place) for place in _places(chosen)]
     members = tuple(
         Member(Network(onnx_bytes(one.weights, one.description, one.parameters)), one.parameters.scaling)
         for one in networks
     )
     parameters = networks[0].parameters
-    return Detector(
-        chosen.model, parameters.windows, members, parameters.threshold, parameters.habits, parameters.accumulation
-    )
+    return Detector(chosen.model, parameters.windows, members, parameters.threshold, parameters.habits)
 
 
 def chosen_detector(
@@ -168,10 +165,9 @@ def trained_network(
     detector: DefaultDetector,
     seed: int,
     name: str,
-    calibration: VehicleCalibration | None = None,
 ) -> TrainedNetwork:
-    """Read one network of a detector, which `calibration` was applied to."""
-    from kdgat.can.evaluation.run import accumulation_of, windows_of
+    """Read one network of a detector."""
+    from kdgat.can.evaluation.run import windows_of
     from kdgat.training.weights import read_arrays
 
     if detector.rule.kind == "per_recording":
@@ -179,8 +175,6 @@ def trained_network(
             f"{run.output.path} decides by evaluation.rule=per_recording, which needs a whole recording at once: give "
             "--calibration (`kdgat calibrate`), or train with evaluation.rule=budget or fixed"
         )
-    accumulation = None if calibration is None else calibration.accumulation
-    accumulation = accumulation or accumulation_of(run, detector)
     weights = run.weights(seed)
     if name not in weights:
         raise UserError(
@@ -198,7 +192,6 @@ def trained_network(
         scaling=detector.scalings[seed][name],
         threshold=float(logit(detector.rule.threshold)),
         habits=detector.rule.habits,
-        accumulation=accumulation,
         weights=sha256_of_file(weights[name]),
     )
     parameters.check_features(str(run.output.path))

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
-from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import (
     DecisionRule,
     FalseAlarmRate,
@@ -210,7 +209,6 @@ def describe_detector(
     validation: Tables,
     made_of: str,
     calibration: str | None = None,
-    accumulation: Accumulation | None = None,
 ) -> Detector:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
     judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
@@ -221,7 +219,6 @@ def describe_detector(
     source = "benign validation windows"
     virtual = f" ({num_virtual:,} of them of virtual vehicles)" if num_virtual else ""
     point = default_detector.operating_point
-    parts = (point, accumulation)
     seeds = list(default_detector.scalings)
     mean = f", mean of {len(seeds)} seeds' calibrated logits" if len(seeds) > 1 else ""
     return Detector(
@@ -231,8 +228,7 @@ def describe_detector(
         ],
         seeds=seeds,
         decision=default_detector.rule,
-        rule=" ".join([default_detector.rule.sentence(), *(one.sentence() for one in parts if one)]),
-        accumulation=accumulation,
+        rule=" ".join([default_detector.rule.sentence(), *([point.sentence()] if point else [])]),
         operating_point=point,
         calibration=calibration,
         false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
@@ -246,18 +242,11 @@ def _rate_of(decision: NDArray[np.bool_], source: str) -> FalseAlarmRate | None:
     return false_alarm_rate(decision, source=source) if decision.size else None
 
 
-def scenario_of_detector(
-    default_detector: DefaultDetector, tables: Tables, also: NDArray[np.bool_] | None = None
-) -> tuple[DetectorScenario, Scores, Curves]:
-    """Measure the default detector on one scenario, and each of its seeds for the spread.
-
-    Windows marked in `also` [G] are alarms of the detector, too, whatever it says of them; not of its single seeds.
-    """
+def scenario_of_detector(default_detector: DefaultDetector, tables: Tables) -> tuple[DetectorScenario, Scores, Curves]:
+    """Measure the default detector on one scenario, and each of its seeds for the spread."""
     table = tables[next(iter(default_detector.scalings))]
     logits = default_detector.logits(tables)
     probability, decision = default_detector.probability_and_decision(logits, table)
-    if also is not None:
-        decision = decision | also
     members = [
         _metrics(default_detector, default_detector.member_logits(tables[seed], seed), table, with_recordings=False)
         for seed in default_detector.scalings

@@ -1,15 +1,8 @@
 """What an evaluation measures: the default detector and every model, on every scenario."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from kdgat.can.evaluation.accumulated_evidence import (
-    Nodes,
-    accumulated_windows,
-    describe_accumulated,
-    with_accumulated,
-)
-from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import (
     DefaultDetector,
     Tables,
@@ -42,25 +35,14 @@ class Measurements:
         config: EvaluationConfig,
         validation: Tables,
         tests: Mapping[str, Tables],
-        accumulation: Accumulation | None,
-        nodes_of: Callable[[str], Nodes | None],
     ) -> None:
         self.default_detector = default_detector
         self.validation = validation
-        self.accumulation = accumulation
         self.scenarios: dict[str, DetectorScenario] = {}
         self.scores: dict[str, Scores] = {}
         self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
         for name, tables in tests.items():
-            nodes = None if accumulation is None else nodes_of(name)
-            if accumulation is None or nodes is None:
-                scenario, scores, curves = scenario_of_detector(default_detector, tables)
-            else:
-                found = accumulated_windows(default_detector, tables, nodes, accumulation)
-                is_counted = config.accumulation == "windows"
-                scenario, scores, curves = scenario_of_detector(default_detector, tables, found if is_counted else None)
-                evidence = describe_accumulated(default_detector, tables, found, accumulation, is_counted=is_counted)
-                scenario = with_accumulated(scenario, evidence)
+            scenario, scores, curves = scenario_of_detector(default_detector, tables)
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
         # No model is measured on windows that it, or another one, has learned from: all have the same ones.
@@ -95,7 +77,6 @@ class Measurements:
                 self.validation,
                 made_of,
                 None if calibration is None else calibration.sentence,
-                self.accumulation,
             ),
             scenarios=self.scenarios,
             models=self.models,

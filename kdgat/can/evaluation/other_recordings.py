@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.base import UserError, validate_config
-from kdgat.can.evaluation.accumulated_evidence import Nodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
@@ -201,13 +200,11 @@ def _score(
 
     num_scored = 0
     tests: dict[str, Tables] = {}
-    nodes: dict[str, Nodes] = {}
     begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
 
     def finish() -> None:
         for scenario, (parts, names) in begun.items():
             tests[scenario] = scorer.score(parts, names)
-            nodes[scenario] = scorer.node_scores
         begun.clear()
 
     for scenario in sorted({file.scenario for file in files}):
@@ -246,8 +243,7 @@ def _score(
         for seed, table in scorer.validation.items()
         if seed in default_detector.scalings
     }
-    accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
-    report = Measurements(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
+    report = Measurements(default_detector, scorer.config, own_validation, tests)
     return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 

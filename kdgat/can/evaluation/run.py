@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kdgat.base import Config, UserError, validate_config
 from kdgat.base.kept import read_kept
-from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
-from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
-from kdgat.can.evaluation.scores import NodeScores, ScoreTable, read_node_scores, read_table
+from kdgat.can.evaluation.scores import ScoreTable, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import ReadLimits, WindowConfig
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`
-NODES_PREFIX: Final = "nodes-"  # the same, of the nodes of windows
 
 M = TypeVar("M", bound=Config)
 
@@ -86,13 +83,6 @@ class FinishedCanRun(FinishedRun):
         artifact = f"{SCORES_PREFIX}{split}"
         return {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
 
-    def node_scores(self, split: str) -> dict[int, NodeScores] | None:
-        """Read what is said of the nodes of one split, per seed; None for a run that an earlier version evaluated."""
-        artifact = f"{NODES_PREFIX}{split}"
-        if any(artifact not in self.outcome(self._evaluations[seed]).artifacts for seed in self.seeds):
-            return None
-        return {seed: read_node_scores(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
-
     def test_splits(self) -> list[str]:
         """List the test splits that were scored."""
         artifacts = self.outcome(self._evaluations[self.seeds[0]]).artifacts
@@ -135,12 +125,6 @@ def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[in
     if name not in known:
         raise UserError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
     return calibrated_detector(name, chosen, config, with_habits=True)
-
-
-def accumulation_of(run: FinishedCanRun, detector: DefaultDetector) -> Accumulation | None:
-    """Return what of a detector's evidence adds up, learned from the run's validation; None where nothing does."""
-    validation = {seed: table for seed, table in run.tables(VALIDATION).items() if seed in detector.scalings}
-    return learn_accumulation(detector, validation, run.node_scores(VALIDATION), run.evaluation_config())
 
 
 def windows_of(run: FinishedCanRun) -> WindowConfig:

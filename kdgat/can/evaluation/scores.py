@@ -1,8 +1,7 @@
 """Scores of windows, and the files that hold them: raw ones of every model, and those of the default detector.
 
 `ScoreTable` is what the stage `evaluation` writes and decisions are made from: trained models, the habits of
-identifiers, and single features that a model has to beat. What attention networks say of single identifiers, the nodes
-of a window, is kept for evidence that adds up. `Scores` is what the report draws along a recording.
+identifiers, and single features that a model has to beat. `Scores` is what the report draws along a recording.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.can.models.names import BASELINE_PREFIX, HABITS
-from kdgat.graphs import GraphColumns, pointers
+from kdgat.graphs import GraphColumns
 
 WINDOW_COLUMNS: Final = (
     "label", "recording", "start_time", "end_time", "attack_count", "kind", "is_virtual", "is_learned",
@@ -118,42 +117,6 @@ def read_table(path: Path) -> ScoreTable:
         raise UserError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
     known = {name: columns[name] for name in WINDOW_COLUMNS}  # of a newer kdgat there may be more
     return ScoreTable(scores=scores, recording_names=columns["recording_names"].tolist(), **known)
-
-
-@dataclass(frozen=True)
-class NodeScores:
-    """Logits of the nodes of G windows, N in all, in the order of the windows' score table."""
-
-    node_ptr: NDArray[np.int64]  # [G + 1]
-    node_id: NDArray[np.int32]  # [N] arbitration ids
-    scores: dict[str, NDArray[np.float16]]  # attention network -> [N]; half precision is enough to rank them
-
-
-def make_node_scores(parts: Sequence[GraphColumns], scores: dict[str, NDArray[np.float32]]) -> NodeScores:
-    """Put node logits, model -> [N] over all column sets, beside the identifiers that they are of."""
-    return NodeScores(
-        node_ptr=pointers(np.concatenate([part.node_counts for part in parts])),
-        node_id=np.concatenate([np.asarray(part["node_id"]) for part in parts]),
-        scores={name: values.astype(np.float16) for name, values in scores.items()},
-    )
-
-
-def write_node_scores(path: Path, nodes: NodeScores) -> None:
-    """Write them as a compressed npz, atomically."""
-    columns: dict[str, Any] = {f"{MODEL_PREFIX}{name}": values for name, values in nodes.scores.items()}
-    columns |= {"num_nodes": np.diff(nodes.node_ptr).astype(np.int32), "node_id": nodes.node_id}
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **columns)
-    write_bytes_atomically(path, buffer.getvalue())
-
-
-def read_node_scores(path: Path) -> NodeScores:
-    """Read what `write_node_scores` wrote."""
-    with np.load(path, allow_pickle=False) as file:
-        columns = {name: file[name] for name in file.files}
-    node_ptr = pointers(columns.pop("num_nodes"))
-    node_id = columns.pop("node_id")
-    return NodeScores(node_ptr, node_id, {name.removeprefix(MODEL_PREFIX): values for name, values in columns.items()})
 
 
 def habits_column(parts: Sequence[GraphColumns]) -> NDArray[np.float32]:

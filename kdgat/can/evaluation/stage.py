@@ -14,7 +14,6 @@ from typing import Final
 
 from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
-from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
 from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
 from kdgat.can.evaluation.detectors import DetectorSet
@@ -22,14 +21,12 @@ from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_e
 from kdgat.can.evaluation.explanation import rank_attacked, read_ranks, score_explanations, write_ranks
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import ExplanationScores, Results
-from kdgat.can.evaluation.run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.run import SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.scores import (
     baseline_scores,
-    make_node_scores,
     make_table,
     read_table,
     scores_path,
-    write_node_scores,
     write_scores,
     write_table,
 )
@@ -66,19 +63,17 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     for split, pool in pools.items():
         artifact = f"{SCORES_PREFIX}{split}"
         path = directory.path / f"{artifact}.npz"
-        nodes_path = directory.path / f"{NODES_PREFIX}{split}.npz"
-        if not (path.is_file() and nodes_path.is_file()):  # a stage that was stopped resumes with the next split
+        if not path.is_file():  # a stage that was stopped resumes with the next split
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             scores |= baseline_scores(pool.parts, stores[0].node_features)
-            write_node_scores(nodes_path, make_node_scores(pool.parts, detectors.node_scores))
             names, is_virtual = (
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
             learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
-        artifacts |= {artifact: path.name, f"{NODES_PREFIX}{split}": nodes_path.name}
+        artifacts[artifact] = path.name
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)
         logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
@@ -141,10 +136,7 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
     default_detector = choose_detector(validation, config)
     tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
     data = run.summary_of("data_summary", DataSummary)
-    accumulation = learn_accumulation(default_detector, validation, run.node_scores(VALIDATION), config)
-    report = Measurements(
-        default_detector, config, validation, tests, accumulation, lambda name: run.node_scores(f"{TEST_PREFIX}{name}")
-    )
+    report = Measurements(default_detector, config, validation, tests)
     results = report.results(
         run,
         data=data or DataSummary(),

@@ -14,15 +14,12 @@ import numpy as np
 from pydantic import Field
 
 from kdgat.base import UserError, sha256_of_file
-from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
-from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.run import FinishedCanRun, copy_of_trained, lineage_of
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
 from kdgat.canbus import read_recording, windows_to_graphs
-from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.near_copies import kept_blocks
 from kdgat.run import OutputDirectory
@@ -42,9 +39,6 @@ class VehicleCalibration(Versioned):
     seeds: list[int]
     weights: dict[str, str] = Field(description="seed and model -> SHA-256 of the weights it is for")
     operating_point: OperatingPoint
-    accumulation: Accumulation | None = Field(
-        default=None, description="evidence that adds up, by these minutes; none: by the run's own validation"
-    )
     num_habits_alarms: Count = Field(description="clean windows that are alarms by the habits of identifiers")
     num_alarms: Count = Field(description="clean windows with an alarm of the network, the habits or both")
     hours: Finite
@@ -144,9 +138,6 @@ def calibrate_run(
         seeds=list(chosen.scalings),
         weights=weights_of(run, chosen),
         operating_point=point,
-        accumulation=learn_accumulation(
-            chosen, scorer.validation, run.node_scores(VALIDATION), scorer.config, scorer.node_scores
-        ),
         num_habits_alarms=num_habits_alarms,
         num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
         hours=seconds / SECONDS_PER_HOUR,

@@ -9,12 +9,8 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.loading import chosen_detector, find_model, load_detector, trained_network
 from kdgat.can.detection.model_file import write_model
-from kdgat.can.evaluation.accumulated_evidence import accumulated_windows, node_mean
-from kdgat.can.evaluation.accumulation import Accumulation, Reference
-from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.calibration import OperatingPoint
 from kdgat.can.evaluation.run import FinishedCanRun
 from kdgat.can.evaluation.scoring import RecordingScorer
@@ -82,26 +78,6 @@ def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> N
     detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "per_recording"}))
     with pytest.raises(UserError, match=r"per_recording, which needs a whole recording .* --calibration"):
         trained_network(run, detector, 0, "normal")
-
-
-def test_evidence_adds_up_in_a_run_as_in_its_evaluation(run: FinishedCanRun) -> None:
-    graphs = windows_to_graphs(drive("masquerade", duration_s=20.0), WINDOWS)
-    scorer = RecordingScorer(run)
-    found = load_detector(run.output.path)
-    assert found.accumulation == scorer.accumulation
-    tables, verdicts = scorer.score([graphs], ["drive"]), found.decide(graphs)
-    of_nodes = node_mean(scorer.default_detector, scorer.node_scores)
-    assert of_nodes is not None
-    np.testing.assert_allclose(of_nodes, verdicts.node_logit, rtol=2e-3, atol=2e-3)
-    low = np.sort(of_nodes)[: int(0.9 * len(of_nodes))]  # what a tenth of the nodes reach has never been seen
-    reference = Reference.of_benign([np.resize(low, 3000)])
-    assert reference is not None
-    quick = Accumulation(reference=reference, hours_between_false_episodes=0.2 / 3600.0)
-    expected = accumulated_windows(scorer.default_detector, tables, scorer.node_scores, quick)
-    assert expected.any()
-    accumulated = with_accumulated(verdicts._replace(node_logit=of_nodes), graphs, Accumulator(quick)).accumulated
-    assert accumulated is not None
-    assert accumulated.is_alarm.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("file_format", ["onnx", "torch"])

@@ -56,6 +56,9 @@ def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(
     path = tmp_path / "drive.json"
     calibration.write(path)
     assert VehicleCalibration.read(path) == calibration
+    older = json.loads(path.read_text()) | {"accumulation": {"hours_between_false_episodes": 24.0}}
+    path.write_text(json.dumps(older))
+    assert VehicleCalibration.read(path) == calibration, "what evidence that adds up was judged by is left out"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"operating_point": {}}))
     with pytest.raises(RunError, match="make it with `kdgat calibrate`"):
         VehicleCalibration.read(path)
