@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kdgat.can.evaluation.decision import decide
 from kdgat.can.evaluation.run import FinishedCanRun
 from kdgat.can.evaluation.scoring import RecordingScorer
 from kdgat.canbus import make_vehicle, simulate, windows_to_graphs
@@ -48,7 +49,7 @@ def main() -> None:
         truth = np.concatenate([one["y"] for one in graphs]) > 0
         cells = []
         for scorer in scorers.values():
-            alarm = np.asarray(scorer.default_detector.decide(scorer.score(graphs, names)), bool)
+            alarm = decide(scorer.default_detector, scorer.score(graphs, names)).is_alarm
             cells.append(cell(alarm, truth))
         print(f"{kind or FREE:<14}{len(truth):>9,}" + "".join(f"{text:>28}" for text in cells), flush=True)
 

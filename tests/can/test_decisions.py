@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.can.detection.detector import Detector, Member
+from kdgat.can.detection.loading import GraphDetector
 from kdgat.can.evaluation.calibration import DecisionRule
-from kdgat.can.evaluation.decision import DefaultDetector
+from kdgat.can.evaluation.decision import Detector, decide
 from kdgat.can.evaluation.scores import make_table
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import Scaling, logit
@@ -122,21 +122,21 @@ def by_tables(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDA
     }  # fmt: skip
     scalings = {seed: {name: scaling_of(seed, name) for name in case.names} or {HABITS: Scaling()} for seed in seeds}
     rule = DecisionRule(kind=case.kind, threshold=case.threshold, habits=case.habits) if case.names else DecisionRule()  # type: ignore[arg-type]
-    detector = DefaultDetector(" and ".join(case.names) or HABITS, scalings, rule)
-    return detector.logits(tables), np.split(detector.decide(tables), RECORDINGS)
+    verdicts = decide(Detector(" and ".join(case.names) or HABITS, scalings, rule), tables)
+    return verdicts.logit, np.split(verdicts.is_alarm, RECORDINGS)
 
 
 def by_graphs(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDArray[np.bool_]]]:
     """Decide as `kdgat detect` does: about one recording after the other, as its windows come."""
+    scalings = {seed: {name: scaling_of(seed, name) for name in case.names} for seed in range(case.seeds) if case.names}
+    rule = DecisionRule.of_budget(float(logit(case.threshold)), habits=case.habits)
     logits, decisions = [], []
     for number, graphs in enumerate(data.graphs):
-        members = tuple(
-            Member(_Recording(data.logits[seed, name][number]), scaling_of(seed, name))  # type: ignore[arg-type]
-            for seed in range(case.seeds)
-            for name in case.names
-        )
-        detector = Detector("", WindowConfig(), members, float(logit(case.threshold)), case.habits)
-        verdicts = detector.decide(graphs)
+        networks = {
+            seed: {name: _Recording(data.logits[seed, name][number]) for name in names}
+            for seed, names in scalings.items()
+        }
+        verdicts = GraphDetector(Detector("", scalings, rule), WindowConfig(), networks).decide(graphs)  # type: ignore[arg-type]
         logits.append(verdicts.logit)
         decisions.append(verdicts.is_alarm)
     return np.concatenate(logits), decisions

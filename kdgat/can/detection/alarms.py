@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
+from kdgat.can.evaluation.decision import Verdicts
 from kdgat.can.models.names import HABITS
 from kdgat.canbus.features.suspicion import Known
 from kdgat.graphs import GraphColumns
@@ -127,7 +127,7 @@ class AlarmMerger:
     def add(self, graphs: GraphColumns, verdicts: Verdicts, log_times: NDArray[np.float64]) -> list[Alarm]:
         """Take the next windows, with their begins and ends on the log's clock [2, G]; return the alarms that ended."""
         ended: list[Alarm] = []
-        is_alarm = verdicts.is_alarm
+        is_alarm, score = verdicts.is_alarm, verdicts.score
         for window in range(graphs.num_graphs):
             begin_s, end_s = float(graphs["start_time"][window]), float(graphs["end_time"][window])
             if not is_alarm[window]:
@@ -144,7 +144,7 @@ class AlarmMerger:
             flags = (("network", verdicts.by_network[window]), (HABITS, verdicts.by_habits[window]))
             by = {name for name, raised in flags if raised}
             explanation = explain(graphs, verdicts, window, self._known)
-            self._open.add(end_s, log_end_s, float(verdicts.score[window]), by, explanation)
+            self._open.add(end_s, log_end_s, float(score[window]), by, explanation)
         return ended
 
     def finish(self) -> list[Alarm]:

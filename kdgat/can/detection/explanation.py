@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.detector import Verdicts
+from kdgat.can.evaluation.decision import Verdicts
 from kdgat.can.evaluation.explanation import EVIDENCE_OF_HABITS, evidence_of, flooding
 from kdgat.canbus.features import NODE_FEATURES, suspicion
 from kdgat.canbus.features.suspicion import Known, kind_of_reason

@@ -6,25 +6,51 @@ How runs are evaluated is loaded for a run alone: an exported file, and the habi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import numpy as np
+
 from kdgat.base import UserError, sha256_of_file
-from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes, read_model
+from kdgat.can.evaluation.calibration import DecisionRule
+from kdgat.can.evaluation.decision import Detector, Verdicts
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, HABITS
 from kdgat.can.models.runtime import Network
-from kdgat.can.models.scaling import logit
+from kdgat.can.models.scaling import CALIBRATED_LIMIT
 from kdgat.canbus import WindowConfig
+from kdgat.canbus.features.suspicion import NOTHING
+from kdgat.graphs import GraphColumns
 
 if TYPE_CHECKING:
-    from kdgat.can.evaluation.decision import DefaultDetector
     from kdgat.can.evaluation.run import FinishedCanRun
     from kdgat.can.evaluation.vehicle import VehicleCalibration
 
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 STUDENT: Final = "distill_gat"
+
+
+@dataclass(frozen=True)
+class GraphDetector:
+    """A detector with its networks: it scores windows, and decides about them, as they are built."""
+
+    detector: Detector
+    windows: WindowConfig
+    networks: Mapping[int, Mapping[str, Network]]  # of each member; none where the habits decide alone
+
+    def decide(self, graphs: GraphColumns) -> Verdicts:
+        """Return the verdicts on windows and their nodes."""
+        found = {
+            seed: {name: network.score(graphs) for name, network in networks.items()}
+            for seed, networks in self.networks.items()
+        }
+        scores = {seed: {name: window for name, (window, _) in one.items()} for seed, one in found.items()}
+        verdicts = self.detector.decide(scores, graphs["suspicion"] != NOTHING)
+        nodes = [node.astype(np.float64) for one in found.values() for _, node in one.values()]
+        node_logit = np.mean(nodes, axis=0) if nodes else np.full(graphs.num_nodes, -CALIBRATED_LIMIT)
+        return verdicts._replace(node_logit=node_logit)
 
 
 def find_model(model: str, registry: Path | str | None = None) -> Path:
@@ -55,7 +81,7 @@ def load_detector(
     name: str | None = None,
     seed: int | None = None,
     calibration: VehicleCalibration | None = None,
-) -> Detector:
+) -> GraphDetector:
     """Make a detector from a run directory or an exported file; of neither, the habits of identifiers.
 
     Args:
@@ -81,13 +107,14 @@ def load_detector(
                 f"a calibration is of a network's threshold, and {HABITS} has none: give --model and leave "
                 f"--detector {HABITS} out, or --calibration"
             )
-        return Detector(HABITS, WindowConfig(), ())
+        rule = DecisionRule(kind="budget", habits=True)
+        return GraphDetector(Detector(HABITS, {}, rule), WindowConfig(), {})
     if path.is_file():
         return _load_file(path, name, seed, calibration)
     return load_run(path, name, seed, calibration)
 
 
-def _load_file(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
+def _load_file(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> GraphDetector:
     file = read_model(path)
     parameters = file.parameters
     if name not in (None, parameters.name):
@@ -105,8 +132,10 @@ def _load_file(path: Path, name: str | None, seed: int | None, calibration: Vehi
                 f"{parameters.name} --seed {parameters.seed}"
             )
         threshold, habits = calibration.operating_point.threshold, True
-    member = Member(file.network, parameters.scaling)
-    return Detector(parameters.name, parameters.windows, (member,), threshold, habits)
+    seed, name = parameters.seed, parameters.name
+    rule = DecisionRule.of_budget(threshold, habits=habits)
+    detector = Detector(name, {seed: {name: parameters.scaling}}, rule)
+    return GraphDetector(detector, parameters.windows, {seed: {name: file.network}})
 
 
 @dataclass(frozen=True)
@@ -118,25 +147,24 @@ class TrainedNetwork:
     parameters: DetectorParameters
 
 
-def load_run(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> Detector:
+def load_run(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> GraphDetector:
     """Make a detector from a run directory; arguments and errors as of `load_detector`."""
-    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.can.evaluation.run import FinishedCanRun, windows_of
     from kdgat.run import OutputDirectory
 
     run = FinishedCanRun(OutputDirectory(path))
     chosen = chosen_detector(run, name, seed, calibration)
-    networks = [trained_network(run, chosen, *place) for place in _places(chosen)]
-    members = tuple(
-        Member(Network(onnx_bytes(one.weights, one.description, one.parameters)), one.parameters.scaling)
-        for one in networks
-    )
-    parameters = networks[0].parameters
-    return Detector(chosen.model, parameters.windows, members, parameters.threshold, parameters.habits)
+    networks: dict[int, dict[str, Network]] = {}
+    for seed_of, member in chosen.members:
+        one = trained_network(run, chosen, seed_of, member)
+        content = onnx_bytes(one.weights, one.description, one.parameters)
+        networks.setdefault(seed_of, {})[member] = Network(content)
+    return GraphDetector(chosen, windows_of(run), networks)
 
 
 def chosen_detector(
     run: FinishedCanRun, name: str | None, seed: int | None, calibration: VehicleCalibration | None = None
-) -> DefaultDetector:
+) -> Detector:
     """Return the calibrated detector of a run that is meant by name and seed, as of `load_detector`."""
     from kdgat.can.evaluation.run import detector_of
 
@@ -147,7 +175,7 @@ def chosen_detector(
     elif name is None and STUDENT in run.weights(run.seeds[0]):
         name, seeds = STUDENT, seeds or run.seeds[:1]
     detector = detector_of(run, name, seeds)
-    unfit = [column for _, column in _places(detector) if column not in ENSEMBLE_MEMBERS]
+    unfit = [column for _, column in detector.members if column not in ENSEMBLE_MEMBERS]
     if unfit:
         trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
         raise UserError(
@@ -162,7 +190,7 @@ def chosen_detector(
 
 def trained_network(
     run: FinishedCanRun,
-    detector: DefaultDetector,
+    detector: Detector,
     seed: int,
     name: str,
 ) -> TrainedNetwork:
@@ -190,13 +218,9 @@ def trained_network(
         edge_features=tuple(description["edge_features"] or ()),
         windows=windows_of(run),
         scaling=detector.scalings[seed][name],
-        threshold=float(logit(detector.rule.threshold)),
+        threshold=detector.threshold,
         habits=detector.rule.habits,
         weights=sha256_of_file(weights[name]),
     )
     parameters.check_features(str(run.output.path))
     return TrainedNetwork(arrays, description, parameters)
-
-
-def _places(detector: DefaultDetector) -> list[tuple[int, str]]:
-    return [(seed, column) for seed, columns in detector.scalings.items() for column in columns]

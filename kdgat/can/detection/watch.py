@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
-from kdgat.can.detection.detector import Detector, Verdicts
+from kdgat.can.evaluation.decision import Verdicts
 from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER
 from kdgat.canbus.findings import judged_text
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
+
+if TYPE_CHECKING:
+    from kdgat.can.detection.loading import GraphDetector
 
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
 MAX_PARTS = 4096
@@ -95,7 +99,7 @@ class Watch:
 
     def __init__(
         self,
-        detector: Detector,
+        detector: GraphDetector,
         *,
         timeline: Timeline | None = None,
         on_begin: Callable[[float], None] | None = None,

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from kdgat.base import Config, UserError
-from kdgat.can.models.scaling import Scaling, logit, sigmoid
+from kdgat.can.models.scaling import LOGIT_LIMIT, Scaling, logit, sigmoid
 from kdgat.run.results import Count, Finite, Value
 
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
@@ -51,20 +51,21 @@ class DecisionRule(Scaling):
     min_alarms: int = Field(default=5, ge=1)
     min_separation: float = Field(default=0.85, ge=0, le=1)
 
-    def apply(
-        self, logits: ArrayLike, recording: ArrayLike | None = None, habits: ArrayLike | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the calibrated probability float64 [G] and the decision bool [G].
+    @classmethod
+    def of_budget(cls, threshold: float, *, habits: bool) -> Self:
+        """Return the rule whose threshold is a calibrated logit; one beyond LOGIT_LIMIT no score is told from."""
+        limited = np.clip(threshold, -LOGIT_LIMIT, LOGIT_LIMIT)
+        return cls(kind="budget", threshold=float(sigmoid(limited)), habits=habits)
 
-        recording int [G] groups windows; habits [G] is their score, without which a rule that asks them is refused.
+    def apply(
+        self, logits: ArrayLike, recording: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the calibrated probability float64 [G], and the alarms bool [G] of the network alone.
+
+        recording int [G] groups windows. What the habits add is in `Detector.decide`.
         """
         calibrated = self.calibrated(logits)
-        decision = calibrated >= self._thresholds_per_window(calibrated, recording)
-        if self.habits:
-            if habits is None:
-                raise UserError("the rule asks the habits of identifiers: give their scores beside the logits")
-            decision |= np.asarray(habits) >= 0.0
-        return sigmoid(calibrated), decision
+        return sigmoid(calibrated), calibrated >= self._thresholds_per_window(calibrated, recording)
 
     def probability_thresholds(self, logits: ArrayLike, recording: ArrayLike) -> dict[int, float]:
         """Return the probability from which each recording's windows are alarms, by recording index."""
@@ -134,10 +135,8 @@ def otsu(values: ArrayLike) -> tuple[float, float]:
     return float((ordered[cut] + ordered[cut + 1]) / 2), min(1.0, float(between[best]) / total) if total else 0.0
 
 
-def mean_over_seeds(
-    logits: Sequence[ArrayLike], *, by: Literal["logit", "probability"] = "logit"
-) -> NDArray[np.float64]:
-    """Return the logits [G] of the detector that averages one member per seed, over logits or over probabilities.
+def mean_over_seeds(logits: Sequence[ArrayLike]) -> NDArray[np.float64]:
+    """Return the logits [G] of the detector that averages the logits of one member per seed.
 
     Calibrate the members first: averaging logits of different temperatures lets the loudest one decide.
     """
@@ -146,8 +145,7 @@ def mean_over_seeds(
     members = [np.asarray(member, dtype=np.float64) for member in logits]
     if len({member.shape for member in members}) != 1:
         raise UserError(f"seeds scored different windows: {[member.shape for member in members]}")
-    stacked = np.stack(members)  # [S, G]
-    return stacked.mean(axis=0) if by == "logit" else logit(sigmoid(stacked).mean(axis=0))
+    return np.stack(members).mean(axis=0)
 
 
 class FalseAlarmRate(Config):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.base import UserError, validate_config
-from kdgat.can.evaluation.decision import DefaultDetector, Tables
+from kdgat.can.evaluation.decision import Detector, Tables, decide
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run import FinishedCanRun, Lineage, lineage_of, near_copy, windows_of
@@ -226,7 +226,7 @@ def _score(
                 parts.append(recording)
                 names.append(name)
             else:  # neither benign nor attacked: it has no part in any metric
-                num_alarms = int(default_detector.decide(scorer.score([recording], [name])).sum())
+                num_alarms = int(decide(default_detector, scorer.score([recording], [name])).is_alarm.sum())
                 summary.note(
                     f"{name} has no labels, so it is in no metric: {num_alarms:,} of {recording.num_windows:,} "
                     "windows raise an alarm"
@@ -301,7 +301,7 @@ def make_evaluation(request: ScoringRequest, *, below: Path | None = None) -> Ru
     return RunDirectory((below or run.output.evaluations_path) / name).create(spec)
 
 
-def _of_detector(table: ScoreTable, default_detector: DefaultDetector) -> ScoreTable:
+def _of_detector(table: ScoreTable, default_detector: Detector) -> ScoreTable:
     """Return a table with the scores of the detector's members, and of those that nobody trains."""
     kept = [name for name in table.scores if name in default_detector.columns or is_untrained(name)]
     return replace(table, scores={name: table.scores[name] for name in kept})

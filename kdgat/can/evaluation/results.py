@@ -140,7 +140,7 @@ class DetectorScenario(ScenarioMetrics):
     )
 
 
-class Detector(Config):
+class DetectorDescription(Config):
     """The default detector: what it is made of, how it decides, how often it is wrong on benign validation windows."""
 
     name: str
@@ -172,7 +172,7 @@ class Results(RunResults):
 
     family: str = "can"
     dataset: str
-    detector: Detector
+    detector: DetectorDescription
     f1: dict[str, Value] = Field(default={}, description="scenario -> F1 of the default detector")
     scenarios: dict[str, DetectorScenario]
     models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = Field(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kdgat.base import Config, UserError, validate_config
 from kdgat.base.kept import read_kept
-from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
+from kdgat.can.evaluation.decision import Detector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.scores import ScoreTable, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
@@ -109,7 +109,7 @@ class FinishedCanRun(FinishedRun):
         return [row for row in summary.recordings if row.role == "train"] if summary is not None else []
 
 
-def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> DefaultDetector:
+def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> Detector:
     """Return the detector of this name and these seeds, calibrated on the run's validation; by default its own.
 
     Raises UserError for a name or a seed that the run does not have.

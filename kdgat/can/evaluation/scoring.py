@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import ConfigurationError, UserError, num_usable_cores
-from kdgat.can.evaluation.decision import DefaultDetector, Tables
+from kdgat.can.evaluation.decision import Detector, Tables
 from kdgat.can.evaluation.run import FinishedCanRun, detector_of, windows_of
 from kdgat.can.evaluation.scores import baseline_scores, make_table
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
@@ -76,10 +76,10 @@ class RecordingScorer:
             )
         self.config = run.evaluation_config()
         self.validation = run.tables(VALIDATION)
-        self.default_detector: DefaultDetector = detector_of(run, detector, seeds)
+        self.default_detector: Detector = detector_of(run, detector, seeds)
         self.windows = windows_of(run)
         self.limits = run.read_limits()
-        self._places = [(seed, name) for seed, members in self.default_detector.scalings.items() for name in members]
+        self._places = self.default_detector.members
         self._processes = _open_processes(run, self._places, processes)
         self._detectors: dict[int, DetectorSet] = (
             {} if self._processes is not None else _detector_sets(run, self._places)

@@ -15,7 +15,7 @@ from typing import Final
 from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
-from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
+from kdgat.can.evaluation.decision import Detector, Tables, choose_detector, decide
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_embeddings, write_map
 from kdgat.can.evaluation.explanation import rank_attacked, read_ranks, score_explanations, write_ranks
@@ -154,7 +154,7 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
 
 
 def explanations_of(
-    run: FinishedCanRun, detector: DefaultDetector, tests: Mapping[str, Tables]
+    run: FinishedCanRun, detector: Detector, tests: Mapping[str, Tables]
 ) -> dict[str, ExplanationScores]:
     """Score the explanations of every scenario whose ranks the run has, by scenario."""
     found = {}
@@ -163,17 +163,17 @@ def explanations_of(
         ranks = [read_ranks(path) for path in paths if path is not None]
         if len(ranks) < len(paths) or not len(ranks[0].window):
             continue
-        by_habits = tables[next(iter(detector.scalings))].scores[HABITS] >= 0.0
-        scored = score_explanations(ranks, detector.model, detector.decide(tables), by_habits)
+        by_habits = tables[detector.first_seed].scores[HABITS] >= 0.0
+        scored = score_explanations(ranks, detector.model, decide(detector, tables).is_alarm, by_habits)
         if scored is not None:
             found[scenario] = scored
     return found
 
 
-def copy_beside_results(run: FinishedCanRun, detector: DefaultDetector) -> None:
+def copy_beside_results(run: FinishedCanRun, detector: Detector) -> None:
     """Put the map of embeddings and the costs of the detector's first seed where reports look for them."""
     for artifact, name in ((EMBEDDINGS, EMBEDDINGS_FILE), (COSTS, COSTS_FILE)):
-        path = _artifact(run, next(iter(detector.scalings)), artifact)
+        path = _artifact(run, detector.first_seed, artifact)
         if path is not None:
             write_bytes_atomically(run.output.path / name, path.read_bytes())
 

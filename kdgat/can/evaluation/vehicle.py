@@ -15,7 +15,7 @@ from pydantic import Field
 
 from kdgat.base import UserError, sha256_of_file
 from kdgat.can.evaluation.calibration import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
-from kdgat.can.evaluation.decision import DefaultDetector
+from kdgat.can.evaluation.decision import Detector, decide
 from kdgat.can.evaluation.run import FinishedCanRun, copy_of_trained, lineage_of
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
@@ -45,7 +45,7 @@ class VehicleCalibration(Versioned):
     recordings: dict[str, str] = Field(description="name -> hash of the messages")
     sentence: str
 
-    def check(self, run: FinishedCanRun, detector: DefaultDetector) -> None:
+    def check(self, run: FinishedCanRun, detector: Detector) -> None:
         """Refuse a detector that this was not made for: UserError."""
         if (detector.model, list(detector.scalings)) != (self.detector, self.seeds):
             raise UserError(
@@ -57,7 +57,7 @@ class VehicleCalibration(Versioned):
                 f"the calibration was made with other weights than those of {run.output.path}: calibrate again"
             )
 
-    def applied_to(self, detector: DefaultDetector) -> DefaultDetector:
+    def applied_to(self, detector: Detector) -> Detector:
         """Return the detector at this threshold, with the habits beside it."""
         return detector.at(self.operating_point)
 
@@ -119,7 +119,7 @@ def calibrate_run(
     tables = scorer.score(parts, list(recordings))
     chosen = scorer.default_detector
     table = next(iter(tables.values()))
-    logits = chosen.logits(tables)
+    logits = decide(chosen, tables).logit
     seconds = covered_seconds(table.start_time, table.end_time, table.recording)
     names = ", ".join(recordings)
     _check_length(logits.size, seconds, names)
@@ -139,7 +139,7 @@ def calibrate_run(
         weights=weights_of(run, chosen),
         operating_point=point,
         num_habits_alarms=num_habits_alarms,
-        num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
+        num_alarms=int(np.count_nonzero(decide(calibrated, tables).is_alarm)),
         hours=seconds / SECONDS_PER_HOUR,
         recordings=recordings,
         sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
@@ -173,7 +173,7 @@ def _check_clean(share: float, what: str, names: str) -> None:
         )
 
 
-def weights_of(run: FinishedCanRun, detector: DefaultDetector) -> dict[str, str]:
+def weights_of(run: FinishedCanRun, detector: Detector) -> dict[str, str]:
     """Return the SHA-256 of all weights of the detector's seeds: `seed 0, normal` -> hash."""
     return {
         f"seed {seed}, {name}": sha256_of_file(path)

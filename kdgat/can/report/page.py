@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import Detector, Results
+from kdgat.can.evaluation.results import DetectorDescription, Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
@@ -59,7 +59,7 @@ def document(content: RunContent[Results]) -> Document:
     )
 
 
-def _detector_words(detector: Detector) -> str:
+def _detector_words(detector: DetectorDescription) -> str:
     """Name the default detector, what it is made of where its name does not tell, and its seeds."""
     made_of = []
     for model in detector.models:

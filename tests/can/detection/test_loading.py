@@ -12,6 +12,7 @@ from kdgat.base import UserError
 from kdgat.can.detection.loading import chosen_detector, find_model, load_detector, trained_network
 from kdgat.can.detection.model_file import write_model
 from kdgat.can.evaluation.calibration import OperatingPoint
+from kdgat.can.evaluation.decision import decide
 from kdgat.can.evaluation.run import FinishedCanRun
 from kdgat.can.evaluation.scoring import RecordingScorer
 from kdgat.can.evaluation.vehicle import VehicleCalibration, weights_of
@@ -51,12 +52,12 @@ def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
     tables = scorer.score([graphs], ["drive"])
     found = load_detector(run.output.path)
     verdicts = found.decide(graphs)
-    assert found.name == scorer.default_detector.model
-    np.testing.assert_allclose(verdicts.logit, scorer.default_detector.logits(tables), atol=1e-4)
-    assert found.habits
-    assert scorer.default_detector.rule.habits
+    expected = decide(scorer.default_detector, tables)
+    assert found.detector == scorer.default_detector
+    np.testing.assert_allclose(verdicts.logit, expected.logit, atol=1e-4)
+    assert found.detector.rule.habits
     assert verdicts.by_habits.any()
-    assert verdicts.is_alarm.tolist() == scorer.default_detector.decide(tables).tolist()
+    assert verdicts.is_alarm.tolist() == expected.is_alarm.tolist()
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
@@ -97,7 +98,7 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
     )
     assert "normal of seed 0" in answer.stdout
     found = load_detector(tmp_path / "a" / "model")
-    assert found.name == "normal"
+    assert found.detector.model == "normal"
     verdicts = found.decide(graphs)
     np.testing.assert_allclose(verdicts.logit, expected.logit, atol=1e-5)
     assert verdicts.is_alarm.tolist() == expected.is_alarm.tolist()
@@ -116,15 +117,16 @@ def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Pa
 def test_a_calibration_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
     calibration = _calibration(run, -1.5)
     of_run = load_detector(run.output.path, calibration=calibration)
-    assert (of_run.name, of_run.threshold, of_run.habits) == ("normal", -1.5, True)
+    assert of_run.detector.threshold == pytest.approx(-1.5)
+    assert (of_run.detector.model, of_run.detector.rule.habits) == ("normal", True)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
     of_file = load_detector(tmp_path / "plain.onnx", calibration=calibration)
-    assert (of_file.threshold, of_file.habits) == (of_run.threshold, of_run.habits)
+    assert of_file.detector.rule == of_run.detector.rule
     calibration.write(tmp_path / "calibration.json")
     words = ("--model", "normal", "--calibration", tmp_path / "calibration.json", "--out", tmp_path / "own.onnx")
     kdgat("export", run.output.path, *words, status=0)
-    assert load_detector(tmp_path / "own.onnx").threshold == pytest.approx(-1.5)
+    assert load_detector(tmp_path / "own.onnx").detector.threshold == pytest.approx(-1.5)
 
 
 def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:
