@@ -163,7 +163,7 @@ _ADDING_UP: Final = frozenset({"accumulation", "hours_between_false_episodes"})
 def _warn_of_adding_up() -> None:
     logger.warning(
         "evaluation.accumulation and evaluation.hours_between_false_episodes are retired and do nothing: evidence that "
-        "added up over windows found hardly any attack by itself; remove the keys"
+        "added up over windows found hardly any attack by itself; leave them out of configurations"
     )
 
 

@@ -121,7 +121,7 @@ def by_tables(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDA
         for seed in seeds
     }  # fmt: skip
     scalings = {seed: {name: scaling_of(seed, name) for name in case.names} or {HABITS: Scaling()} for seed in seeds}
-    rule = DecisionRule(kind=case.kind, threshold=case.threshold, habits=case.habits) if case.names else DecisionRule()  # type: ignore[arg-type]
+    rule = DecisionRule(kind=case.kind, threshold=case.threshold, habits=case.habits) if case.names else DecisionRule()
     verdicts = decide(Detector(" and ".join(case.names) or HABITS, scalings, rule), tables)
     return verdicts.logit, np.split(verdicts.is_alarm, RECORDINGS)
 
@@ -136,7 +136,7 @@ def by_graphs(case: Case, data: Recorded) -> tuple[NDArray[np.float64], list[NDA
             seed: {name: _Recording(data.logits[seed, name][number]) for name in names}
             for seed, names in scalings.items()
         }
-        verdicts = GraphDetector(Detector("", scalings, rule), WindowConfig(), networks).decide(graphs)  # type: ignore[arg-type]
+        verdicts = GraphDetector(Detector("", scalings, rule), WindowConfig(), networks).decide(graphs)
         logits.append(verdicts.logit)
         decisions.append(verdicts.is_alarm)
     return np.concatenate(logits), decisions
