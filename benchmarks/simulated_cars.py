@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.decision import decide
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scoring import RecordingScorer
 from kdgat.canbus import make_vehicle, simulate, windows_to_graphs
 from kdgat.canbus.simulation import AttackKind
 from kdgat.run import OutputDirectory
@@ -48,7 +49,7 @@ def main() -> None:
         truth = np.concatenate([one["y"] for one in graphs]) > 0
         cells = []
         for scorer in scorers.values():
-            alarm = np.asarray(scorer.default_detector.decide(scorer.score(graphs, names)), bool)
+            alarm = decide(scorer.default_detector, scorer.score(graphs, names)).is_alarm
             cells.append(cell(alarm, truth))
         print(f"{kind or FREE:<14}{len(truth):>9,}" + "".join(f"{text:>28}" for text in cells), flush=True)
 

@@ -10,7 +10,6 @@ from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
-    accumulation_table,
     compared_table,
     hidden_table,
     kinds_table,
@@ -121,7 +120,6 @@ class CanFamily(Family):
         more = (
             compared_table(results),
             hidden_table(results),
-            accumulation_table(results),
             kinds_table(results),
         )
         if not results.scenarios:  # nothing was tested: these tables would be headings alone

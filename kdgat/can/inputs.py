@@ -117,7 +117,7 @@ def check_evaluated(request: ScoringRequest) -> None:
         RunError: if no run of this family is there, or its evaluation has not finished.
         DatasetError, RecordingError: if the recordings cannot be read.
     """
-    from kdgat.can.evaluation.finished_run import FinishedCanRun
+    from kdgat.can.evaluation.run import FinishedCanRun
 
     output = OutputDirectory(request.run)
     if (index := output.read_index()).family != FAMILY:

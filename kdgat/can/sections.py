@@ -156,6 +156,17 @@ class FusionConfig(Config):
     margin_weight: float = Field(0.5, ge=0.0)  # reward for being right by far, beside +1 and -1 for the decision
 
 
+_ADDING_UP: Final = frozenset({"accumulation", "hours_between_false_episodes"})
+
+
+@cache
+def _warn_of_adding_up() -> None:
+    logger.warning(
+        "evaluation.accumulation and evaluation.hours_between_false_episodes are retired and do nothing: evidence that "
+        "added up over windows found hardly any attack by itself; leave them out of configurations"
+    )
+
+
 class EvaluationConfig(Config):
     """State which models are scored, which one decides, and by which rule."""
 
@@ -178,12 +189,15 @@ class EvaluationConfig(Config):
     # thousand of them, some 40 an hour on a bus of 1,100 messages a second; a much smaller budget ends at the default
     # threshold.
     alarms_per_hour: float = Field(40.0, gt=0.0, allow_inf_nan=False)
-    # Evidence of single identifiers that adds up over windows: off; or an alarm in `kdgat detect` and in the count of
-    # attacks found; or also in the decision of every window, from which F1 is counted. Not that by default: such an
-    # alarm begins some seconds late and ends a second late, and windows are labelled one by one.
-    accumulation: Literal["off", "episodes", "windows"] = "episodes"
-    # What it is designed for: hours of traffic in which it raises one false alarm, where benign evidence is as rare as
-    # in validation.
-    hours_between_false_episodes: float = Field(24.0, gt=0.0, allow_inf_nan=False)
     # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
     benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_retired(cls, data: Any) -> Any:
+        """Files of older versions say how evidence of single identifiers adds up over windows."""
+        if not isinstance(data, Mapping) or not data.keys() & _ADDING_UP:
+            return data
+        if data.get("accumulation") not in ("off", False):
+            _warn_of_adding_up()
+        return {key: value for key, value in data.items() if key not in _ADDING_UP}

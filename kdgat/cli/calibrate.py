@@ -58,7 +58,7 @@ def calibrate(
         log.stat()  # that there is none is said before anything is loaded
         if path.exists() and path.samefile(log):
             raise UserError(f"--out {path} is the recording --clean {log}, which it would replace: name another file")
-    from kdgat.can.evaluation.clean_minutes import calibrate_run  # torch: only who makes no mistake waits for it
+    from kdgat.can.evaluation.vehicle import calibrate_run  # torch: only who makes no mistake waits for it
 
     with compilation_told(quiet=quiet):
         found = calibrate_run(

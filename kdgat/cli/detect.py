@@ -18,7 +18,7 @@ from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, 
 from kdgat.run import counted
 
 if TYPE_CHECKING:
-    from kdgat.can.detection.detector import Detector
+    from kdgat.can.detection.loading import GraphDetector
     from kdgat.can.detection.watch import Summary
     from kdgat.canbus import Messages
     from kdgat.canbus.look import Look
@@ -151,16 +151,16 @@ def detect(
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
     if picture is not None and timeline is not None:
-        threshold = chosen.threshold if chosen.members else None
+        threshold = chosen.detector.threshold if chosen.networks else None
         draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
     is_broken_off = stop.is_set() and not is_live
-    problem = "" if is_broken_off else watch.summary.problem(bool(chosen.members))
+    problem = "" if is_broken_off else watch.summary.problem(bool(chosen.networks))
     if not quiet:
         seen = look.findings()
         notes = (*_notes(stream.status), *(f"note: {note}" for note in seen.notes()))
         part = "interrupted before the end: " if is_broken_off else ""
         summary = f"{part}{watch.summary.sentence()}{unjudged_text(watch.summary, seen.num_identifiers)}"
-        for note in notes if problem else (*notes, f"{summary} (detector {chosen.name})"):
+        for note in notes if problem else (*notes, f"{summary} (detector {chosen.detector.model})"):
             print(note, file=sys.stderr)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
@@ -194,21 +194,21 @@ def require_runtime(command: str) -> None:
 
 def _detector(
     model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
-) -> "Detector":
+) -> "GraphDetector":
     from kdgat.can.detection.loading import find_model, load_detector
 
     path = None if model is None else find_model(model, registry)
     if calibration is None:
         return load_detector(path, name, seed)
-    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration  # and all that results are made of
+    from kdgat.can.evaluation.vehicle import VehicleCalibration  # and all that results are made of
 
     return load_detector(path, name, seed, VehicleCalibration.read(calibration))
 
 
-def _profile(path: Path | None, chosen: "Detector") -> "Profile | None":
+def _profile(path: Path | None, chosen: "GraphDetector") -> "Profile | None":
     if path is None:
         return None
-    if not chosen.habits:
+    if not chosen.detector.rule.habits:
         raise UserError(f"--profile {path} is for the habits of identifiers, which this model does not ask")
     from kdgat.canbus.profile import Profile
 

@@ -35,11 +35,10 @@ def export(
     """
     require_runtime("export")
     from kdgat.base import check_file
-    from kdgat.can.detection.loading import find_model
+    from kdgat.can.detection.loading import chosen_detector, find_model, trained_network
     from kdgat.can.detection.model_file import write_model
-    from kdgat.can.detection.trained import chosen_detector, trained_network
-    from kdgat.can.evaluation.finished_run import FinishedCanRun
-    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.can.evaluation.vehicle import VehicleCalibration
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.run import OutputDirectory
 
@@ -50,7 +49,7 @@ def export(
     seed = finished.seeds[0] if seed is None else seed
     calibrated = None if calibration is None else VehicleCalibration.read(calibration)
     detector = chosen_detector(finished, model, seed, calibrated)
-    network = trained_network(finished, detector, seed, model, calibrated)
+    network = trained_network(finished, detector, seed, model)
     parameters = network.parameters
     write_model(out, file_format, network.weights, network.description, parameters)
     if not quiet:

@@ -62,7 +62,7 @@ def measured_scores(
         UserError: if their numbers count different things, or no recording is left.
         RegistryError, DatasetError, RecordingError: naming file or folder and the fix.
     """
-    from kdgat.can.evaluation.lineage import lineage_of
+    from kdgat.can.evaluation.run import lineage_of
     from kdgat.can.nightly.comparison import compare_runs
 
     for entry in entries:

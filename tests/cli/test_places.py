@@ -64,7 +64,7 @@ def test_a_place_below_a_file_is_refused_in_one_line(
 def test_a_folder_in_place_of_a_file_is_refused_in_one_line_before_anything_is_loaded(
     tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.clean_minutes", None)  # and with it torch
+    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.scoring", None)  # and with it torch
     (tmp_path / "tree.swc").write_text("1 2 0 0 0 1 -1\n")
     place = command.split()[-1].replace("PLACE", "folder")
     (tmp_path / place).mkdir()
@@ -76,7 +76,7 @@ def test_a_folder_in_place_of_a_file_is_refused_in_one_line_before_anything_is_l
 def test_the_place_that_calibrate_chooses_by_itself_is_looked_at_before_it_loads_a_model(
     tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.clean_minutes", None)
+    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.scoring", None)
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "calibration").touch()
     answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)

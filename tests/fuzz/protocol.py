@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kdgat.base.configuration import apply_overrides
 from kdgat.base.hashes import KnownHashes
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.vehicle import VehicleCalibration
 from kdgat.canbus.catalog import load_catalog
 from kdgat.cli.display import PlainWatcher
 from kdgat.cli.options import read_config

@@ -9,9 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumulated, since_of
-from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
+from kdgat.can.evaluation.decision import Verdicts
 from kdgat.can.models.names import HABITS
 from kdgat.canbus.features.suspicion import Known
 from kdgat.graphs import GraphColumns
@@ -32,20 +31,14 @@ class Alarm:
     first_message: int  # row in the log, from 0
     num_windows: int  # that were alarms
     score: float  # highest of its windows
-    by: tuple[str, ...]  # who raised it: network, habits, accumulation
+    by: tuple[str, ...]  # who raised it: network, habits
     suspects: tuple[Suspect, ...]  # the most suspicious first
     guess: str  # the kind of attack, by plain rules
-    since: Since | None = None  # evidence of single identifiers has added up, to an alarm by itself
 
     @property
     def duration_s(self) -> float:
         """Return how long it lasts."""
         return self.end_s - self.begin_s
-
-    @property
-    def log_since_s(self) -> float | None:
-        """Return since when evidence has added up, as the log's clock was when the alarm began."""
-        return None if self.since is None else self.since.begin_s + (self.log_begin_s - self.begin_s)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as plain data; times are those of the log, the length is that on the bus."""
@@ -66,8 +59,6 @@ class Alarm:
                 for one in self.suspects
             ],
             "guess": self.guess,
-            "evidence_since_s": self.log_since_s,
-            "evidence_windows": 0 if self.since is None else self.since.num_windows,
         }
 
 
@@ -88,25 +79,13 @@ class _OpenAlarm:
     by: set[str] = field(default_factory=set)
     suspects: dict[int, Suspect] = field(default_factory=dict)
     explanations: list[Explanation] = field(default_factory=list)
-    since: Since | None = None
 
-    def add(
-        self,
-        end_s: float,
-        log_end_s: float,
-        score: float,
-        by: set[str],
-        explanation: Explanation,
-        since: Since | None,
-    ) -> None:
+    def add(self, end_s: float, log_end_s: float, score: float, by: set[str], explanation: Explanation) -> None:
         if end_s >= self.end_s:
             self.end_s, self.log_end_s = end_s, log_end_s
         self.num_windows += 1
         self.score = max(self.score, score)
         self.by |= by
-        if since is not None:
-            known = self.since or since
-            self.since = Since(min(known.begin_s, since.begin_s), max(known.num_windows, since.num_windows))
         if len(self.explanations) < MAX_EXPLANATIONS:
             self.explanations.append(explanation)
         for one in explanation.suspects:
@@ -122,7 +101,7 @@ class _OpenAlarm:
         suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
         return Alarm(
             self.begin_s, self.end_s, self.log_begin_s, self.log_end_s, self.first_message, self.num_windows,
-            self.score, tuple(sorted(self.by)), tuple(suspects), guess_kind(self.explanations), self.since,
+            self.score, tuple(sorted(self.by)), tuple(suspects), guess_kind(self.explanations),
         )  # fmt: skip
 
 
@@ -148,7 +127,7 @@ class AlarmMerger:
     def add(self, graphs: GraphColumns, verdicts: Verdicts, log_times: NDArray[np.float64]) -> list[Alarm]:
         """Take the next windows, with their begins and ends on the log's clock [2, G]; return the alarms that ended."""
         ended: list[Alarm] = []
-        is_alarm = verdicts.is_alarm
+        is_alarm, score = verdicts.is_alarm, verdicts.score
         for window in range(graphs.num_graphs):
             begin_s, end_s = float(graphs["start_time"][window]), float(graphs["end_time"][window])
             if not is_alarm[window]:
@@ -162,15 +141,10 @@ class AlarmMerger:
                 self._open = _OpenAlarm(begin_s, begin_s, log_begin_s, log_begin_s, first_message)
                 if self._on_begin is not None:
                     self._on_begin(log_begin_s)
-            since = since_of(verdicts, window)
-            flags = (
-                ("network", verdicts.by_network[window]),
-                (HABITS, verdicts.by_habits[window]),
-                (ACCUMULATION, since is not None),
-            )
+            flags = (("network", verdicts.by_network[window]), (HABITS, verdicts.by_habits[window]))
             by = {name for name, raised in flags if raised}
-            explanation = explain_accumulated(explain(graphs, verdicts, window, self._known), graphs, verdicts, window)
-            self._open.add(end_s, log_end_s, float(verdicts.score[window]), by, explanation, since)
+            explanation = explain(graphs, verdicts, window, self._known)
+            self._open.add(end_s, log_end_s, float(score[window]), by, explanation)
         return ended
 
     def finish(self) -> list[Alarm]:

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.detector import Verdicts
-from kdgat.can.evaluation.evidence import EVIDENCE_OF_HABITS, evidence_of, flooding
+from kdgat.can.evaluation.decision import Verdicts
+from kdgat.can.evaluation.explanation import EVIDENCE_OF_HABITS, evidence_of, flooding
 from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.suspicion import Known, Reason, kind_of_reason
 from kdgat.graphs import GraphColumns

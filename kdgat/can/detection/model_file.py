@@ -15,7 +15,6 @@ from pydantic import Field
 
 from kdgat.base import Config, UserError, write_bytes_atomically
 from kdgat.base.kept import read_kept
-from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import Scaling
 from kdgat.canbus import WindowConfig
@@ -42,7 +41,6 @@ class DetectorParameters(Config):
     scaling: Scaling = Field(Scaling(), description="raw logits / temperature + bias are calibrated ones")
     threshold: float = Field(0.0, allow_inf_nan=False, description="calibrated logit from which a window is an alarm")
     habits: bool = Field(True, description="the habits of identifiers raise alarms, too")
-    accumulation: Accumulation | None = Field(None, description="evidence of identifiers that adds up over windows")
     weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
     def check_features(self, source: str) -> None:

@@ -8,12 +8,10 @@ import json
 from typing import Final, Literal, TextIO
 
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.run import counted
 
 AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (
     "begin_s", "end_s", "length_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
-    "evidence_since_s", "evidence_windows",
 )  # fmt: skip
 TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
 
@@ -53,13 +51,6 @@ def describe_suspects(alarm: Alarm) -> str:
     return ", ".join(f"{identifier_text(one.identifier)} ({', '.join(one.reasons)})" for one in alarm.suspects)
 
 
-def describe_since(alarm: Alarm, start_s: float) -> str:
-    """Say of evidence that has added up since when: `; evidence over 31 windows since 12.400 s`."""
-    if alarm.since is None:
-        return ""
-    return f"; evidence over {counted(alarm.since.num_windows, 'window')} since {alarm.since.begin_s - start_s:.3f} s"
-
-
 def describe_log_time(alarm: Alarm) -> str:
     """Say where an alarm begins in a log whose clock is not that of the bus: `; at 3.141590 in the log`."""
     return f"; at {alarm.log_begin_s:.6f} in the log" if alarm.log_begin_s != alarm.begin_s else ""
@@ -68,7 +59,7 @@ def describe_log_time(alarm: Alarm) -> str:
 def _table_line(alarm: Alarm, start_s: float) -> str:
     return (
         f"{alarm.begin_s - start_s:>10.3f} s {alarm.duration_s:>7.3f} s {alarm.num_windows:>7,} {alarm.score:>6.3f}  "
-        f"{alarm.guess:<28} {describe_suspects(alarm)}{describe_since(alarm, start_s)}{describe_log_time(alarm)}"
+        f"{alarm.guess:<28} {describe_suspects(alarm)}{describe_log_time(alarm)}"
     )
 
 
@@ -84,8 +75,6 @@ def _csv_row(alarm: Alarm) -> tuple[object, ...]:
         alarm.guess,
         " ".join(identifier_text(one.identifier) for one in alarm.suspects),
         "; ".join(", ".join(one.reasons) for one in alarm.suspects),
-        "" if alarm.log_since_s is None else f"{alarm.log_since_s:.6f}",
-        0 if alarm.since is None else alarm.since.num_windows,
     )
 
 

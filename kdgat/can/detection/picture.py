@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError, write_bytes_atomically
-from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.can.detection.output import describe_log_time, describe_since, describe_suspects
+from kdgat.can.detection.output import describe_log_time, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
@@ -29,7 +28,6 @@ NETWORK: Final = "network"
 RAISED_BY: Final = {
     NETWORK: ("the network", "rgba(213, 94, 0, 0.22)", "#D55E00", "triangle-down"),
     HABITS: ("the habits of identifiers", "rgba(0, 158, 115, 0.22)", "#009E73", "diamond"),
-    ACCUMULATION: ("evidence that adds up", "rgba(0, 114, 178, 0.18)", "#0072B2", "circle"),
 }
 BY_SEVERAL: Final = ("rgba(204, 121, 167, 0.28)", "#A6508A", "star")
 LABEL_SHARE: Final = 0.14  # of the width, which a reason that is written above its alarm takes
@@ -176,7 +174,6 @@ def _reason(alarm: Alarm, start_s: float) -> str:
         f"<b>{alarm.guess}</b>, {alarm.begin_s - start_s:.3f} to {alarm.end_s - start_s:.3f} s",
         f"raised by {by}",
         *(f"{suspect}" for suspect in describe_suspects(alarm).replace("), ", ")\n").splitlines()),
-        describe_since(alarm, start_s).removeprefix("; "),
         describe_log_time(alarm).removeprefix("; "),
     )
     return "<br>".join(line for line in lines if line)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
-from kdgat.can.detection.detector import Detector, Verdicts
-from kdgat.can.evaluation.accumulator import Accumulator
+from kdgat.can.evaluation.decision import Verdicts
 from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER
 from kdgat.canbus.findings import judged_text
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
+
+if TYPE_CHECKING:
+    from kdgat.can.detection.loading import GraphDetector
 
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
 MAX_PARTS = 4096
@@ -97,7 +99,7 @@ class Watch:
 
     def __init__(
         self,
-        detector: Detector,
+        detector: GraphDetector,
         *,
         timeline: Timeline | None = None,
         on_begin: Callable[[float], None] | None = None,
@@ -109,7 +111,6 @@ class Watch:
         self._detector = detector
         self._stream = OnlineWindows(detector.windows, known)
         self._merger = AlarmMerger(merge_s, on_begin, known)
-        self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
 
     def run(self, chunks: Iterable[Messages]) -> Iterator[Alarm]:
@@ -139,8 +140,6 @@ class Watch:
         if not graphs.num_graphs:
             return []
         verdicts = self._detector.decide(graphs)
-        if self._accumulator is not None:
-            verdicts = with_accumulated(verdicts, graphs, self._accumulator)
         alarms = self._merger.add(graphs, verdicts, self._stream.log_times)
         self.summary.num_windows += graphs.num_graphs
         self.summary.num_alarm_windows += int(np.count_nonzero(verdicts.is_alarm))

@@ -1,24 +1,39 @@
-"""From scores to decisions without test labels: calibration on validation windows, one rule, its false-alarm rate."""
+"""From scores to decisions without test labels: one rule, its false-alarm rate, and where its threshold lies.
+
+The threshold comes from a budget of false alarms, and windows that hold no attack. A budget is a number of windows in
+which the network raises a false alarm, per hour and per vehicle. Recordings of the vehicle say how many windows an hour
+has, so the budget is a share of windows, and the tail of their scores says which threshold that share reaches.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Literal
+from typing import Final, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from kdgat.base import Config, UserError
-from kdgat.can.models.scaling import Scaling, logit, sigmoid
+from kdgat.can.models.scaling import LOGIT_LIMIT, Scaling, logit, sigmoid
+from kdgat.run.results import Count, Finite, Value
+
+MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
+# What is more likely benign than not is no alarm, however quiet the minutes were: the next drive is another one.
+LOWEST_LOGIT: Final = 0.0
+SECONDS_PER_HOUR: Final = 3600.0
+LONGEST_WINDOWS: Final = 20.0  # median ones of its recording: a window that lasts longer holds a pause
+LEVEL: Final = 0.98  # quantile from which on scores are tail: fifty windows give one peak
+SMALLEST_SCALE: Final = 1e-9  # of a tail whose peaks are all at the level
+EXPONENTIAL: Final = 1e-6  # shapes below it: the limit of the formula is used
 
 
 class DecisionRule(Scaling):
     """Turn logits into probabilities and alarms; the same rule for every recording of every vehicle.
 
     `budget`: alarm if the calibrated probability reaches `threshold`, which a budget of false alarms has set (see
-    `operating_point`), or if the habits of identifiers say so.
+    `OperatingPoint`), or if the habits of identifiers say so.
     `fixed`: alarm if the calibrated probability reaches `threshold`.
     `per_recording`: the threshold may move inside a recording to the valley between two separate groups of its own
     windows (Otsu, IEEE Trans. SMC 9, 1979, on calibrated logits clipped to [lowest_logit, highest_logit]).  Otsu alone
@@ -36,20 +51,21 @@ class DecisionRule(Scaling):
     min_alarms: int = Field(default=5, ge=1)
     min_separation: float = Field(default=0.85, ge=0, le=1)
 
-    def apply(
-        self, logits: ArrayLike, recording: ArrayLike | None = None, habits: ArrayLike | None = None
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the calibrated probability float64 [G] and the decision bool [G].
+    @classmethod
+    def of_budget(cls, threshold: float, *, habits: bool) -> Self:
+        """Return the rule whose threshold is a calibrated logit; one beyond LOGIT_LIMIT no score is told from."""
+        limited = np.clip(threshold, -LOGIT_LIMIT, LOGIT_LIMIT)
+        return cls(kind="budget", threshold=float(sigmoid(limited)), habits=habits)
 
-        recording int [G] groups windows; habits [G] is their score, without which a rule that asks them is refused.
+    def apply(
+        self, logits: ArrayLike, recording: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the calibrated probability float64 [G], and the alarms bool [G] of the network alone.
+
+        recording int [G] groups windows. What the habits add is in `Detector.decide`.
         """
         calibrated = self.calibrated(logits)
-        decision = calibrated >= self._thresholds_per_window(calibrated, recording)
-        if self.habits:
-            if habits is None:
-                raise UserError("the rule asks the habits of identifiers: give their scores beside the logits")
-            decision |= np.asarray(habits) >= 0.0
-        return sigmoid(calibrated), decision
+        return sigmoid(calibrated), calibrated >= self._thresholds_per_window(calibrated, recording)
 
     def probability_thresholds(self, logits: ArrayLike, recording: ArrayLike) -> dict[int, float]:
         """Return the probability from which each recording's windows are alarms, by recording index."""
@@ -119,10 +135,8 @@ def otsu(values: ArrayLike) -> tuple[float, float]:
     return float((ordered[cut] + ordered[cut + 1]) / 2), min(1.0, float(between[best]) / total) if total else 0.0
 
 
-def mean_over_seeds(
-    logits: Sequence[ArrayLike], *, by: Literal["logit", "probability"] = "logit"
-) -> NDArray[np.float64]:
-    """Return the logits [G] of the detector that averages one member per seed, over logits or over probabilities.
+def mean_over_seeds(logits: Sequence[ArrayLike]) -> NDArray[np.float64]:
+    """Return the logits [G] of the detector that averages the logits of one member per seed.
 
     Calibrate the members first: averaging logits of different temperatures lets the loudest one decide.
     """
@@ -131,8 +145,7 @@ def mean_over_seeds(
     members = [np.asarray(member, dtype=np.float64) for member in logits]
     if len({member.shape for member in members}) != 1:
         raise UserError(f"seeds scored different windows: {[member.shape for member in members]}")
-    stacked = np.stack(members)  # [S, G]
-    return stacked.mean(axis=0) if by == "logit" else logit(sigmoid(stacked).mean(axis=0))
+    return np.stack(members).mean(axis=0)
 
 
 class FalseAlarmRate(Config):
@@ -181,3 +194,147 @@ def wilson_interval(num_hits: int, num_trials: int, confidence: float) -> tuple[
     low = 0.0 if num_hits == 0 else max(0.0, centre - half)
     high = 1.0 if num_hits == num_trials else min(1.0, centre + half)
     return low, high
+
+
+class Tail(Config):
+    """Hold a fitted upper tail: above `level` lie `share` of the windows, with peaks of this shape and scale.
+
+    Peaks over a level follow a generalised Pareto distribution (Siffer, Fouque, Termier and Largouët, "Anomaly
+    detection in streams with extreme value theory", KDD 2017).
+    """
+
+    level: float = Field(allow_inf_nan=False)
+    share: float = Field(gt=0.0, lt=1.0)
+    shape: float = Field(ge=0.0, lt=1.0)
+    scale: float = Field(gt=0.0, allow_inf_nan=False)
+    num_peaks: int = Field(ge=0)
+
+    @classmethod
+    def fit(cls, scores: ArrayLike, level: float = LEVEL) -> Self:
+        """Fit the tail of scores [G] by the moments of their peaks; UserError without enough finite scores.
+
+        A tail that is lighter than exponential is taken as exponential: that it ends somewhere is not to be concluded
+        from a few peaks.
+        """
+        values = np.asarray(scores, np.float64)
+        if values.size < 1.0 / (1.0 - level) or not np.isfinite(values).all():
+            raise UserError(f"a tail needs at least {1.0 / (1.0 - level):.0f} finite scores, got {values.size}")
+        border = float(np.quantile(values, level))
+        peaks = values[values > border] - border
+        shape, scale = 0.0, SMALLEST_SCALE
+        if peaks.size:
+            mean, variance = float(peaks.mean()), float(peaks.var())
+            squared_ratio = mean * mean / variance if variance > 0.0 else np.inf
+            scale = max(mean, SMALLEST_SCALE)
+            if squared_ratio < 1.0:
+                shape = 0.5 * (1.0 - squared_ratio)
+                scale = max(0.5 * mean * (squared_ratio + 1.0), SMALLEST_SCALE)
+        share = max(peaks.size, 1) / values.size
+        return cls(level=border, share=share, shape=shape, scale=scale, num_peaks=peaks.size)
+
+    def score_at(self, share: float) -> float:
+        """Return the score that this share of windows reaches; the level where the share is larger than the tail's."""
+        ratio = self.share / share
+        if ratio <= 1.0:
+            return self.level
+        if self.shape < EXPONENTIAL:
+            return self.level + self.scale * float(np.log(ratio))
+        return self.level + self.scale / self.shape * (ratio**self.shape - 1.0)
+
+    def share_above(self, score: float) -> float:
+        """Return the share of windows that reach a score; for one below the level, at least that of the tail."""
+        excess = score - self.level
+        if excess <= 0.0:
+            return self.share
+        if self.shape < EXPONENTIAL:
+            return self.share * float(np.exp(-excess / self.scale))
+        return float(self.share * (1.0 + self.shape * excess / self.scale) ** (-1.0 / self.shape))
+
+
+class OperatingPoint(Config):
+    """A threshold on calibrated logits, and what it was made from."""
+
+    threshold: Finite = Field(description="on the calibrated logit")
+    source: str = Field(description="the windows that it comes from, or `default`")
+    reason: str = Field(default="", description="why it is the default one")
+    alarms_per_hour: Finite = Field(description="the budget: windows with a false alarm, per hour and per vehicle")
+    windows_per_hour: Value = None
+    share: Value = Field(default=None, description="the budget as a share of windows")
+    expected_alarms_per_hour: Value = Field(default=None, description="of the network, by the fitted tail")
+    num_windows: Count = 0
+    hours: Finite = 0.0
+    tail: Tail | None = None
+
+    @classmethod
+    def default(cls, threshold: float, budget: float, reason: str) -> Self:
+        """Return the threshold that holds where nothing says a better one."""
+        return cls(threshold=threshold, source="default", reason=reason, alarms_per_hour=budget)
+
+    @classmethod
+    def of_benign(cls, logits: ArrayLike, seconds: float, budget: float, highest: float, source: str) -> Self:
+        """Choose the threshold that keeps the budget on windows without attack.
+
+        Args:
+            logits: calibrated logits [G] of benign windows.
+            seconds: the time that they cover.
+            budget: windows with a false alarm per hour.
+            highest: the default threshold, above which the chosen one never lies; nor below LOWEST_LOGIT.
+            source: what the windows are, in words.
+        """
+        scores = np.asarray(logits, np.float64)
+        if scores.size < MIN_WINDOWS:
+            return cls.default(highest, budget, f"{source}: {scores.size:,} windows, {MIN_WINDOWS:,} are needed")
+        if seconds <= 0.0:
+            return cls.default(highest, budget, f"{source}: no time passes in them")
+        hours = seconds / SECONDS_PER_HOUR
+        windows_per_hour = scores.size / hours
+        tail = Tail.fit(scores)
+        share = min(budget / windows_per_hour, 1.0)
+        wanted = tail.score_at(share) if share < tail.share else float(np.quantile(scores, 1.0 - share))
+        threshold = float(np.clip(wanted, min(LOWEST_LOGIT, highest), highest))
+        above = tail.share_above(threshold) if threshold > tail.level else float(np.mean(scores >= threshold))
+        return cls(
+            threshold=threshold,
+            source=f"{source}, {scores.size:,} windows",
+            alarms_per_hour=budget,
+            windows_per_hour=windows_per_hour,
+            share=share,
+            expected_alarms_per_hour=above * windows_per_hour,
+            num_windows=scores.size,
+            hours=hours,
+            tail=tail,
+        )
+
+    def sentence(self) -> str:
+        """State in words where the threshold comes from and what is to be expected of it."""
+        if self.reason:
+            return f"The threshold is the default one ({self.reason})."
+        expected = self.expected_alarms_per_hour or 0.0
+        text = (
+            f"The threshold comes from {self.source}: a budget of {self.alarms_per_hour:g} false alarms per hour is "
+            f"{self.share or 0.0:.3%} of the {self.windows_per_hour or 0.0:,.0f} windows of an hour, and "
+            f"{expected:.3g} per hour are expected of the network"
+        )
+        if expected > 1.01 * self.alarms_per_hour:
+            text += ", more than the budget, because the threshold never lies above the default one"
+        return f"{text}."
+
+
+def covered_seconds(
+    start_time: NDArray[np.float64], end_time: NDArray[np.float64], recording: NDArray[np.int32]
+) -> float:
+    """Return how much time windows [G] in file order cover; where they overlap it counts once.
+
+    A window counts for LONGEST_WINDOWS median ones of its recording at most: a log that pauses for a night is not
+    driven all night, and alarms are per hour of traffic.
+    """
+    if not len(start_time):
+        return 0.0
+    lengths = np.asarray(end_time, np.float64) - start_time
+    for number in np.unique(recording):
+        rows = recording == number
+        lengths[rows] = np.minimum(lengths[rows], LONGEST_WINDOWS * np.median(lengths[rows]))
+    end = start_time + lengths
+    follows = (recording[1:] == recording[:-1]) & (start_time[1:] >= start_time[:-1])  # time stamps may run backwards
+    end[:-1] = np.where(follows, np.minimum(end[:-1], start_time[1:]), end[:-1])
+    return float(np.maximum(end - start_time, 0.0).sum())

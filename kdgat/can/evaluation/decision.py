@@ -1,33 +1,23 @@
-"""From raw scores to the default detector: calibration, choice, mean over members and seeds, one decision rule.
+"""From raw scores to decisions: one detector, which decides about tables of scores and about windows as they come.
 
-Validation windows alone decide, those of virtual vehicles among them: no test window and no test label is read. Clean
-minutes of a vehicle may move the threshold (`kdgat.can.evaluation.clean_minutes`).
+`Detector.decide` is the only place where logits and habits become alarms; `decide` asks it about the tables of an
+evaluation, `kdgat.can.detection` about the graphs of a log. Validation windows alone choose and calibrate it, those of
+virtual vehicles among them: no test window and no test label is read. Clean minutes of a vehicle may move the threshold
+(`kdgat.can.evaluation.vehicle`).
 """
 
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from kdgat.base import UserError
-from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.breakdown import break_down
-from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, false_alarm_rate, mean_over_seeds
-from kdgat.can.evaluation.metrics import (
-    binary_metrics,
-    per_recording_metrics,
-    precision_recall_curve,
-    roc_curve,
-    spread_over_seeds,
-)
-from kdgat.can.evaluation.operating_point import OperatingPoint, covered_seconds
-from kdgat.can.evaluation.results import Curves, Detector, DetectorScenario, ScenarioMetrics
-from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import is_baseline
+from kdgat.can.evaluation.calibration import DecisionRule, OperatingPoint, covered_seconds, mean_over_seeds
+from kdgat.can.evaluation.metrics import binary_metrics
+from kdgat.can.evaluation.scores import ScoreTable, is_baseline
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS, HABITS
 from kdgat.can.models.scaling import CALIBRATED_LIMIT, Scaling, fit_scaling, logit, sigmoid
 from kdgat.can.sections import AUTO, EvaluationConfig
@@ -35,47 +25,106 @@ from kdgat.can.sections import AUTO, EvaluationConfig
 logger = logging.getLogger(__name__)
 
 FUSION_PREFIX: Final = "fusion"  # of the names of models that learn from validation windows
+CERTAIN: Final = 0.9  # the score of a window that is an alarm by the habits of identifiers, at least
 
 Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
+RawScores = Mapping[int, Mapping[str, ArrayLike]]  # seed -> member -> raw scores [G] of the same windows
+_NOT_ASKED: Final = np.zeros(0)
+
+
+class Verdicts(NamedTuple):
+    """What a detector says of G windows."""
+
+    logit: NDArray[np.float64]  # [G] calibrated, of the networks
+    by_network: NDArray[np.bool_]  # [G] alarms
+    by_habits: NDArray[np.bool_]  # [G]
+    node_logit: NDArray[np.float64] = _NOT_ASKED  # [N] of their nodes, where the networks were asked about them
+
+    @property
+    def is_alarm(self) -> NDArray[np.bool_]:
+        """Return which windows [G] are alarms."""
+        return self.by_network | self.by_habits
+
+    @property
+    def probability(self) -> NDArray[np.float64]:
+        """Return the networks' probability [G] of an attack."""
+        return sigmoid(self.logit)
+
+    @property
+    def score(self) -> NDArray[np.float64]:
+        """Return it as people are shown it [G]: of an alarm of the habits at least CERTAIN."""
+        return np.where(self.by_habits, np.maximum(self.probability, CERTAIN), self.probability)
 
 
 @dataclass(frozen=True)
-class DefaultDetector:
-    """The default detector: one model, the calibration of each of its members per seed, and the rule."""
+class Detector:
+    """A detector: one model, the calibration of each of its members per seed, and the rule.
+
+    A window is an alarm if the mean of its members' calibrated logits reaches the rule's threshold, or, where the rule
+    asks them, if the habits of identifiers say so. Without members the habits decide alone.
+    """
 
     model: str
-    scalings: dict[int, dict[str, Scaling]]  # seed -> column of the tables -> calibration; the mean is the detector
+    scalings: Mapping[int, Mapping[str, Scaling]]  # seed -> member, a column of the tables -> calibration
     rule: DecisionRule
     operating_point: OperatingPoint | None = None  # of the rule `budget`
 
     @property
+    def first_seed(self) -> int:
+        """Return the seed whose table says what all of them do: labels, times, habits."""
+        return next(iter(self.scalings))
+
+    @property
+    def members(self) -> list[tuple[int, str]]:
+        """List its members: seed and name."""
+        return [(seed, name) for seed, names in self.scalings.items() for name in names]
+
+    @property
     def columns(self) -> list[str]:
         """List the columns of score tables that it reads, the habits' included."""
-        return [*next(iter(self.scalings.values())), HABITS]
+        return [*self.scalings[self.first_seed], HABITS]
 
-    def logits(self, tables: Tables) -> NDArray[np.float64]:
-        """Return the detector's calibrated logits [G]."""
-        return mean_over_seeds([self.member_logits(tables[seed], seed) for seed in self.scalings])
+    @property
+    def threshold(self) -> float:
+        """Return the calibrated logit from which a window is an alarm, unless its recording moves it."""
+        return float(logit(self.rule.threshold))
 
-    def decide(self, tables: Tables) -> NDArray[np.bool_]:
-        """Return which windows [G] raise an alarm."""
-        return self.probability_and_decision(self.logits(tables), tables[next(iter(self.scalings))])[1]
+    def decide(self, scores: RawScores, is_suspicious: ArrayLike, recording: ArrayLike | None = None) -> Verdicts:
+        """Return the verdicts on windows.
 
-    def member_logits(self, table: ScoreTable, seed: int) -> NDArray[np.float64]:
-        """Return the calibrated logits [G] of one seed: the mean over its members, each calibrated by itself."""
-        members = [scaling.calibrated(table.scores[column]) for column, scaling in self.scalings[seed].items()]
-        return mean_over_seeds([np.clip(logits, -CALIBRATED_LIMIT, CALIBRATED_LIMIT) for logits in members])
+        Args:
+            scores: of the members.
+            is_suspicious: whether the habits speak against one of a window's identifiers, [G].
+            recording: index, [G], for a rule whose threshold moves inside a recording; by default all are of one.
+        """
+        suspicious = np.asarray(is_suspicious, np.bool_)
+        logits = self._logits(scores) if self.scalings else np.full(len(suspicious), -CALIBRATED_LIMIT)
+        return Verdicts(logits, self.rule.apply(logits, recording)[1], suspicious & self.rule.habits)
 
-    def probability_and_decision(
-        self, logits: NDArray[np.float64], table: ScoreTable
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the network's probability [G], and the decision [G] in which the habits may have a part."""
-        return self.rule.apply(logits, table.recording, table.scores[HABITS])
-
-    def at(self, point: OperatingPoint, *, habits: bool = True) -> "DefaultDetector":
+    def at(self, point: OperatingPoint, *, habits: bool = True) -> "Detector":
         """Return the detector with the threshold of an operating point, and the habits beside it or not."""
-        rule = DecisionRule(kind="budget", threshold=float(sigmoid(point.threshold)), habits=habits)
-        return replace(self, rule=rule, operating_point=point)
+        return replace(self, rule=DecisionRule.of_budget(point.threshold, habits=habits), operating_point=point)
+
+    def of_seed(self, seed: int) -> "Detector":
+        """Return the members of one seed as a detector."""
+        return replace(self, scalings={seed: self.scalings[seed]})
+
+    def _logits(self, scores: RawScores) -> NDArray[np.float64]:
+        """Return the calibrated logits [G]: the mean over seeds of that over members, each calibrated by itself."""
+        of_seeds = []
+        for seed, scalings in self.scalings.items():
+            members = [scaling.calibrated(scores[seed][name]) for name, scaling in scalings.items()]
+            of_seeds.append(
+                mean_over_seeds([np.clip(logits, -CALIBRATED_LIMIT, CALIBRATED_LIMIT) for logits in members])
+            )
+        return mean_over_seeds(of_seeds)
+
+
+def decide(detector: Detector, tables: Tables) -> Verdicts:
+    """Return the verdicts on the windows of score tables."""
+    table = tables[detector.first_seed]
+    scores = {seed: tables[seed].scores for seed in detector.scalings}
+    return detector.decide(scores, table.scores[HABITS] >= 0.0, table.recording)
 
 
 def model_names(table: ScoreTable) -> list[str]:
@@ -92,7 +141,7 @@ def columns_of(model: str, table: ScoreTable) -> list[str]:
     return [name for name in members if name in table.scores]
 
 
-def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDetector:
+def choose_detector(validation: Tables, config: EvaluationConfig) -> Detector:
     """Choose and calibrate the default detector by the validation windows.
 
     With `average_seeds` the detector is the mean of all seeds, else the seed that is best on validation.
@@ -132,7 +181,7 @@ def windows_for(model: str, table: ScoreTable) -> ScoreTable:
 
 def calibrated_detector(
     model: str, validation: Tables, config: EvaluationConfig, *, with_habits: bool = False
-) -> DefaultDetector:
+) -> Detector:
     """Calibrate one model on every seed's validation scores; a rule by budget may ask the habits, too.
 
     By a budget the threshold is the one that it allows on benign validation windows, of known and of virtual vehicles:
@@ -144,26 +193,24 @@ def calibrated_detector(
         for seed, table in tables.items()
     }
     if model == HABITS:  # no window has set anything
-        return DefaultDetector(model, scalings, DecisionRule())
+        return Detector(model, scalings, DecisionRule())
     if is_baseline(model):  # of any scale: a quantile of benign windows is its threshold already
-        return DefaultDetector(model, scalings, DecisionRule(threshold=config.threshold))
+        return Detector(model, scalings, DecisionRule(threshold=config.threshold))
     rule = DecisionRule(kind=config.rule, threshold=config.threshold)
     if config.rule != "budget":
-        return DefaultDetector(model, scalings, rule)
-    detector = DefaultDetector(model, scalings, rule)
+        return Detector(model, scalings, rule)
+    detector = Detector(model, scalings, rule)
     return detector.at(_operating_point_of_validation(detector, tables, config), habits=with_habits)
 
 
-def _operating_point_of_validation(
-    detector: DefaultDetector, validation: Tables, config: EvaluationConfig
-) -> OperatingPoint:
+def _operating_point_of_validation(detector: Detector, validation: Tables, config: EvaluationConfig) -> OperatingPoint:
     """Return the higher of the thresholds of recorded and of virtual windows; the default one if either is unknown.
 
     That of known vehicles alone would be far too low for others: at a logit of -2.6, 0 of 891 windows of known vehicles
     were alarms, and 155 of 2,320 virtual ones.
     """
-    table = validation[next(iter(detector.scalings))]
-    logits = detector.logits(validation)
+    table = validation[detector.first_seed]
+    logits = decide(detector, validation).logit
     points = []
     for whose, is_chosen in (
         ("the vehicles that it was trained on", ~table.is_virtual),
@@ -191,117 +238,10 @@ def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scalin
     return Scaling(bias=float(logit(config.threshold)) - border)
 
 
-def _quality(default_detector: DefaultDetector, validation: Tables) -> tuple[float, float]:
-    table = validation[next(iter(default_detector.scalings))]
-    logits = default_detector.logits(validation)
-    _, decision = default_detector.probability_and_decision(logits, table)
-    metrics = binary_metrics(logits, table.label, None, decision=decision)
+def _quality(detector: Detector, validation: Tables) -> tuple[float, float]:
+    verdicts = decide(detector, validation)
+    label = validation[detector.first_seed].label
+    metrics = binary_metrics(verdicts.logit, label, None, decision=verdicts.is_alarm)
     if metrics["f1"] is None:  # no attack to find: the fewest false alarms
         return -float(metrics["false_alarm_rate"] or 0.0), 0.0
     return float(metrics["f1"]), 0.0 if metrics["auc"] is None else float(metrics["auc"])
-
-
-def describe_detector(
-    default_detector: DefaultDetector,
-    validation: Tables,
-    made_of: str,
-    calibration: str | None = None,
-    accumulation: Accumulation | None = None,
-) -> Detector:
-    """State what the detector is, its rule, and its false alarms on benign validation windows."""
-    judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
-    table = judged[next(iter(default_detector.scalings))]
-    decision = default_detector.decide(judged)
-    benign = table.label == 0
-    num_virtual = int(np.count_nonzero(benign & table.is_virtual))
-    source = "benign validation windows"
-    virtual = f" ({num_virtual:,} of them of virtual vehicles)" if num_virtual else ""
-    point = default_detector.operating_point
-    parts = (point, accumulation)
-    seeds = list(default_detector.scalings)
-    mean = f", mean of {len(seeds)} seeds' calibrated logits" if len(seeds) > 1 else ""
-    return Detector(
-        name=f"{default_detector.model}{mean}",
-        models=[
-            f"{default_detector.model} ({made_of})" if made_of != default_detector.model else default_detector.model
-        ],
-        seeds=seeds,
-        decision=default_detector.rule,
-        rule=" ".join([default_detector.rule.sentence(), *(one.sentence() for one in parts if one)]),
-        accumulation=accumulation,
-        operating_point=point,
-        calibration=calibration,
-        false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
-        recorded_false_alarm_rate=_rate_of(decision[benign & ~table.is_virtual], f"recorded {source}"),
-        virtual_false_alarm_rate=_rate_of(decision[benign & table.is_virtual], f"virtual {source}"),
-        validation=break_down(table, decision) if table.num_windows else None,
-    )
-
-
-def _rate_of(decision: NDArray[np.bool_], source: str) -> FalseAlarmRate | None:
-    return false_alarm_rate(decision, source=source) if decision.size else None
-
-
-def scenario_of_detector(
-    default_detector: DefaultDetector, tables: Tables, also: NDArray[np.bool_] | None = None
-) -> tuple[DetectorScenario, Scores, Curves]:
-    """Measure the default detector on one scenario, and each of its seeds for the spread.
-
-    Windows marked in `also` [G] are alarms of the detector, too, whatever it says of them; not of its single seeds.
-    """
-    table = tables[next(iter(default_detector.scalings))]
-    logits = default_detector.logits(tables)
-    probability, decision = default_detector.probability_and_decision(logits, table)
-    if also is not None:
-        decision = decision | also
-    members = [
-        _metrics(default_detector, default_detector.member_logits(tables[seed], seed), table, with_recordings=False)
-        for seed in default_detector.scalings
-    ]
-    scenario = DetectorScenario(
-        **_metrics(default_detector, logits, table, with_recordings=True, decision=decision),
-        over_seeds=spread_over_seeds(members),
-        breakdown=break_down(table, decision),
-    )
-    scores = Scores(
-        probability=probability.astype(np.float32),
-        label=table.label,
-        recording=table.recording,
-        recording_names=table.recording_names,
-        start_time=table.start_time,
-        attack_count=table.attack_count,
-        decision=decision,
-    )
-    return scenario, scores, curves_of(logits, table)
-
-
-def scenario_of_model(
-    default_detector: DefaultDetector, seed: int, table: ScoreTable
-) -> tuple[ScenarioMetrics, NDArray[np.float64]]:
-    """Measure one model of one seed on one scenario; also return its calibrated logits."""
-    logits = default_detector.member_logits(table, seed)
-    return ScenarioMetrics(**_metrics(default_detector, logits, table, with_recordings=False)), logits
-
-
-def curves_of(logits: NDArray[np.float64], table: ScoreTable) -> Curves:
-    """Return ROC and precision-recall curves over calibrated logits."""
-    return Curves(roc=roc_curve(logits, table.label), precision_recall=precision_recall_curve(logits, table.label))
-
-
-def _metrics(
-    detector: DefaultDetector,
-    logits: NDArray[np.float64],
-    table: ScoreTable,
-    with_recordings: bool,
-    decision: NDArray[np.bool_] | None = None,
-) -> dict[str, Any]:
-    if decision is None:
-        decision = detector.probability_and_decision(logits, table)[1]
-    rule = detector.rule
-    threshold = float(logit(rule.threshold)) if rule.kind != "per_recording" else None
-    metrics = binary_metrics(logits, table.label, threshold, decision=decision)
-    if with_recordings:
-        metrics["recordings"] = per_recording_metrics(
-            logits, table.label, threshold, table.recording, table.recording_names, decision=decision
-        )
-    return metrics

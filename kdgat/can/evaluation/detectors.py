@@ -29,7 +29,7 @@ from kdgat.can.models.scoring import (
     check_features,
     load_attention,
     load_autoencoder,
-    score_attention_nodes,
+    score_attention,
     score_autoencoder,
     window_states,
 )
@@ -51,7 +51,6 @@ class DetectorSet:
     def __init__(self, weights: Mapping[str, Path]) -> None:
         """Hold the weights files of the models; they are read when they are needed."""
         self._paths = dict(weights)
-        self.node_scores: Columns = {}  # attention network -> logits [N] of the nodes that were scored last
         self._descriptions: dict[str, dict[str, Any]] = {name: load_weights(path)[1] for name, path in weights.items()}
         self._fusions: dict[str, tuple[Fusion, dict[str, Any]]] = {}
         hashes = {sha256_of_file(path): name for name, path in weights.items()}
@@ -107,7 +106,6 @@ class DetectorSet:
         single = [name for name in wanted if name not in fusions]
         members = [member for fusion in fusions.values() for member in self._members[fusion]]
         needed = list(dict.fromkeys([*single, *members]))
-        self.node_scores = {}
         outputs = {
             name: self._run(name, pool, _part(progress, place, len(needed), pool.num_graphs))
             for place, name in enumerate(needed)
@@ -162,8 +160,7 @@ class DetectorSet:
         path = self._paths[name]
         check_features(self._descriptions[name], pool, str(path))
         if self._descriptions[name]["kind"] == ATTENTION:
-            outputs, self.node_scores[name] = score_attention_nodes(load_attention(path)[0], pool, progress)
-            return outputs
+            return score_attention(load_attention(path)[0], pool, progress=progress)
         return score_autoencoder(load_autoencoder(path)[0], pool, progress=progress)
 
     def _fusion_of(self, name: str) -> str | None:

@@ -2,24 +2,31 @@
 
 The sample is drawn from validation and test windows alike, the same number of each recording and kind of attack, so
 that what is rare is seen. The two axes are the principal components of the sample: they are fitted without labels.
+`EMBEDDINGS_FILE` holds them.
 """
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
-from torch_geometric.data import Batch
 
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.evaluation.embedding_map import EmbeddingMap, principal_plane
-from kdgat.can.models.scoring import Outputs, run_model
+from kdgat.base import write_bytes_atomically
 from kdgat.canbus.features import ATTACK_KINDS
 
+if TYPE_CHECKING:
+    from torch import nn
+    from torch_geometric.data import Batch
+
+    from kdgat.can.data.pool import PooledStores
+    from kdgat.can.models.scoring import Outputs
+
+EMBEDDINGS_FILE: Final = "embeddings.npz"
 MAPPED_MODELS: Final = ("distill_gat", "curriculum", "normal")  # the first that the run has
 MOST_MAPPED: Final = 2000  # windows
 
@@ -32,6 +39,8 @@ def map_embeddings(
     The first store of each pool holds recorded windows, the others those of virtual vehicles; `names` has those of the
     recordings of each.
     """
+    from kdgat.can.models.scoring import run_model  # torch, which nobody needs who reads the file
+
     where = [_provenance(pool, labels) for pool, labels in zip(pools, names, strict=True)]
     recording, kind, is_virtual = (np.concatenate([part[place] for part in where]) for place in range(3))
     chosen = _stratified(recording, kind, np.random.default_rng(seed))
@@ -82,3 +91,45 @@ def _stratified(recording: NDArray[np.str_], kind: NDArray[np.int64], random: np
     turn = np.arange(len(order)) - np.searchsorted(sorted_stratum, sorted_stratum)
     first = np.lexsort((random.permutation(len(order)), turn))[:MOST_MAPPED]  # one of each, then the next of each
     return np.sort(order[first]).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class EmbeddingMap:
+    """M windows in the plane of the two largest principal components of their embeddings."""
+
+    model: str
+    point: NDArray[np.float32]  # [M, 2]
+    share: NDArray[np.float64]  # [2] of the variance of the embeddings
+    recording: NDArray[np.str_]  # [M] name
+    kind: NDArray[np.int8]  # [M] index into ATTACK_KINDS
+    is_virtual: NDArray[np.bool_]  # [M]
+
+
+def principal_plane(values: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    """Return the first two principal components [M, 2] of rows [M, P], and their shares of the variance [2].
+
+    The largest weight of each component is positive: its sign says nothing else.
+    """
+    centred = values.astype(np.float64) - values.mean(axis=0, dtype=np.float64)
+    if centred.shape[1] < 2:
+        centred = np.pad(centred, ((0, 0), (0, 2 - centred.shape[1])))
+    _, singular, components = np.linalg.svd(centred, full_matrices=False)
+    axes = components[:2]
+    signs = np.sign(axes[np.arange(2), np.abs(axes).argmax(axis=1)])
+    total = float((singular**2).sum())
+    share = singular[:2] ** 2 / total if total > 0.0 else np.zeros(2)
+    return (centred @ (axes * signs[:, None]).T).astype(np.float32), share
+
+
+def write_map(path: Path, found: EmbeddingMap) -> None:
+    """Write a map as npz, atomically."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **{field.name: getattr(found, field.name) for field in fields(EmbeddingMap)})
+    write_bytes_atomically(path, buffer.getvalue())
+
+
+def read_map(path: Path) -> EmbeddingMap:
+    """Read what `write_map` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        columns = {field.name: file[field.name] for field in fields(EmbeddingMap)}
+    return EmbeddingMap(model=str(columns.pop("model")), **columns)

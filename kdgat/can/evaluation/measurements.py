@@ -1,35 +1,47 @@
 """What an evaluation measures: the default detector and every model, on every scenario."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from kdgat.can.evaluation.accumulated_evidence import (
-    Nodes,
-    accumulated_windows,
-    describe_accumulated,
-    with_accumulated,
-)
-from kdgat.can.evaluation.accumulation import Accumulation
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.evaluation.calibration import FalseAlarmRate, false_alarm_rate
 from kdgat.can.evaluation.decision import (
-    DefaultDetector,
+    Detector,
     Tables,
+    Verdicts,
     calibrated_detector,
-    curves_of,
-    describe_detector,
+    decide,
     judged_windows,
     model_names,
-    scenario_of_detector,
-    scenario_of_model,
+    windows_for,
 )
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.results import DETECTOR, Curves, DetectorScenario, Results, ScenarioMetrics
-from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import is_baseline
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.metrics import (
+    binary_metrics,
+    break_down,
+    per_recording_metrics,
+    precision_recall_curve,
+    roc_curve,
+    spread_over_seeds,
+)
+from kdgat.can.evaluation.results import (
+    DETECTOR,
+    Curves,
+    DetectorDescription,
+    DetectorScenario,
+    Results,
+    ScenarioMetrics,
+)
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scores import Scores, ScoreTable, is_baseline
 from kdgat.can.models.names import FUSIONS, describe_simple
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import VALIDATION
 from kdgat.run.results import origin
+
+if TYPE_CHECKING:
+    from kdgat.can.evaluation.vehicle import VehicleCalibration
 
 
 class Measurements:
@@ -37,29 +49,18 @@ class Measurements:
 
     def __init__(
         self,
-        default_detector: DefaultDetector,
+        default_detector: Detector,
         config: EvaluationConfig,
         validation: Tables,
         tests: Mapping[str, Tables],
-        accumulation: Accumulation | None,
-        nodes_of: Callable[[str], Nodes | None],
     ) -> None:
         self.default_detector = default_detector
         self.validation = validation
-        self.accumulation = accumulation
         self.scenarios: dict[str, DetectorScenario] = {}
         self.scores: dict[str, Scores] = {}
         self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
         for name, tables in tests.items():
-            nodes = None if accumulation is None else nodes_of(name)
-            if accumulation is None or nodes is None:
-                scenario, scores, curves = scenario_of_detector(default_detector, tables)
-            else:
-                found = accumulated_windows(default_detector, tables, nodes, accumulation)
-                is_counted = config.accumulation == "windows"
-                scenario, scores, curves = scenario_of_detector(default_detector, tables, found if is_counted else None)
-                evidence = describe_accumulated(default_detector, tables, found, accumulation, is_counted=is_counted)
-                scenario = with_accumulated(scenario, evidence)
+            scenario, scores, curves = scenario_of_detector(default_detector, tables)
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
         # No model is measured on windows that it, or another one, has learned from: all have the same ones.
@@ -67,7 +68,7 @@ class Measurements:
         for model in model_names(next(iter(validation.values()))):
             own = calibrated_detector(model, validation, config)
             for seed in validation:
-                measured = {name: scenario_of_model(own, seed, tables[seed]) for name, tables in splits.items()}
+                measured = {name: scenario_of_model(own, seed, tables) for name, tables in splits.items()}
                 self.models.setdefault(model, {})[str(seed)] = {name: row for name, (row, _) in measured.items()}
                 if model not in self.curves and not is_baseline(
                     model
@@ -80,7 +81,7 @@ class Measurements:
         self,
         run: FinishedCanRun,
         dataset: str | None = None,
-        calibration: VehicleCalibration | None = None,
+        calibration: "VehicleCalibration | None" = None,
         **parts: Any,
     ) -> Results:
         """Put everything together."""
@@ -94,7 +95,6 @@ class Measurements:
                 self.validation,
                 made_of,
                 None if calibration is None else calibration.sentence,
-                self.accumulation,
             ),
             scenarios=self.scenarios,
             models=self.models,
@@ -103,11 +103,92 @@ class Measurements:
         )
 
 
-def _made_of(run: FinishedCanRun, detector: DefaultDetector) -> str:
+def _made_of(run: FinishedCanRun, detector: Detector) -> str:
     """State what a detector is made of."""
-    weights = run.weights(next(iter(detector.scalings)))
+    weights = run.weights(detector.first_seed)
     if not detector.model.startswith(FUSIONS):
         return describe_simple(detector.model, weights)
     from kdgat.can.evaluation.detectors import DetectorSet  # torch: which weights a fusion joins
 
     return DetectorSet(weights).describe(detector.model)
+
+
+def describe_detector(
+    default_detector: Detector,
+    validation: Tables,
+    made_of: str,
+    calibration: str | None = None,
+) -> DetectorDescription:
+    """State what the detector is, its rule, and its false alarms on benign validation windows."""
+    judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
+    table, decision = judged[default_detector.first_seed], decide(default_detector, judged).is_alarm
+    benign = table.label == 0
+    num_virtual = int(np.count_nonzero(benign & table.is_virtual))
+    source = "benign validation windows"
+    virtual = f" ({num_virtual:,} of them of virtual vehicles)" if num_virtual else ""
+    point = default_detector.operating_point
+    seeds = list(default_detector.scalings)
+    mean = f", mean of {len(seeds)} seeds' calibrated logits" if len(seeds) > 1 else ""
+    return DetectorDescription(
+        name=f"{default_detector.model}{mean}",
+        models=[
+            f"{default_detector.model} ({made_of})" if made_of != default_detector.model else default_detector.model
+        ],
+        seeds=seeds,
+        decision=default_detector.rule,
+        rule=" ".join([default_detector.rule.sentence(), *([point.sentence()] if point else [])]),
+        operating_point=point,
+        calibration=calibration,
+        false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
+        recorded_false_alarm_rate=_rate_of(decision[benign & ~table.is_virtual], f"recorded {source}"),
+        virtual_false_alarm_rate=_rate_of(decision[benign & table.is_virtual], f"virtual {source}"),
+        validation=break_down(table, decision) if table.num_windows else None,
+    )
+
+
+def _rate_of(decision: NDArray[np.bool_], source: str) -> FalseAlarmRate | None:
+    return false_alarm_rate(decision, source=source) if decision.size else None
+
+
+def scenario_of_detector(default_detector: Detector, tables: Tables) -> tuple[DetectorScenario, Scores, Curves]:
+    """Measure the default detector on one scenario, and each of its seeds for the spread."""
+    table, verdicts = tables[default_detector.first_seed], decide(default_detector, tables)
+    singles = [default_detector.of_seed(seed) for seed in default_detector.scalings]
+    members = [_metrics(one, decide(one, tables), table, with_recordings=False) for one in singles]
+    scenario = DetectorScenario(
+        **_metrics(default_detector, verdicts, table, with_recordings=True),
+        over_seeds=spread_over_seeds(members),
+        breakdown=break_down(table, verdicts.is_alarm),
+    )
+    scores = Scores(
+        probability=verdicts.probability.astype(np.float32),
+        label=table.label,
+        recording=table.recording,
+        recording_names=table.recording_names,
+        start_time=table.start_time,
+        attack_count=table.attack_count,
+        decision=verdicts.is_alarm,
+    )
+    return scenario, scores, curves_of(verdicts.logit, table)
+
+
+def scenario_of_model(detector: Detector, seed: int, tables: Tables) -> tuple[ScenarioMetrics, NDArray[np.float64]]:
+    """Measure one model of one seed on one scenario; also return its calibrated logits."""
+    single = detector.of_seed(seed)
+    verdicts = decide(single, tables)
+    return ScenarioMetrics(**_metrics(single, verdicts, tables[seed], with_recordings=False)), verdicts.logit
+
+
+def curves_of(logits: NDArray[np.float64], table: ScoreTable) -> Curves:
+    """Return ROC and precision-recall curves over calibrated logits."""
+    return Curves(roc=roc_curve(logits, table.label), precision_recall=precision_recall_curve(logits, table.label))
+
+
+def _metrics(detector: Detector, verdicts: Verdicts, table: ScoreTable, with_recordings: bool) -> dict[str, Any]:
+    threshold = detector.threshold if detector.rule.kind != "per_recording" else None
+    metrics = binary_metrics(verdicts.logit, table.label, threshold, decision=verdicts.is_alarm)
+    if with_recordings:
+        metrics["recordings"] = per_recording_metrics(
+            verdicts.logit, table.label, threshold, table.recording, table.recording_names, decision=verdicts.is_alarm
+        )
+    return metrics

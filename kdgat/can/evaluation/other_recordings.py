@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.base import UserError, validate_config
-from kdgat.can.evaluation.accumulated_evidence import Nodes
-from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.lineage import Lineage, lineage_of, near_copy
+from kdgat.can.evaluation.decision import Detector, Tables, decide
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.run_detector import windows_of
-from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer, worthwhile_processes
-from kdgat.can.evaluation.untrained import is_untrained
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.run import FinishedCanRun, Lineage, lineage_of, near_copy, windows_of
+from kdgat.can.evaluation.scores import ScoreTable, is_untrained
+from kdgat.can.evaluation.scoring import BegunRecording, RecordingScorer, worthwhile_processes
+from kdgat.can.evaluation.vehicle import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows
@@ -204,13 +200,11 @@ def _score(
 
     num_scored = 0
     tests: dict[str, Tables] = {}
-    nodes: dict[str, Nodes] = {}
     begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
 
     def finish() -> None:
         for scenario, (parts, names) in begun.items():
             tests[scenario] = scorer.score(parts, names)
-            nodes[scenario] = scorer.node_scores
         begun.clear()
 
     for scenario in sorted({file.scenario for file in files}):
@@ -232,7 +226,7 @@ def _score(
                 parts.append(recording)
                 names.append(name)
             else:  # neither benign nor attacked: it has no part in any metric
-                num_alarms = int(default_detector.decide(scorer.score([recording], [name])).sum())
+                num_alarms = int(decide(default_detector, scorer.score([recording], [name])).is_alarm.sum())
                 summary.note(
                     f"{name} has no labels, so it is in no metric: {num_alarms:,} of {recording.num_windows:,} "
                     "windows raise an alarm"
@@ -249,8 +243,7 @@ def _score(
         for seed, table in scorer.validation.items()
         if seed in default_detector.scalings
     }
-    accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
-    report = Measurements(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
+    report = Measurements(default_detector, scorer.config, own_validation, tests)
     return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 
@@ -308,7 +301,7 @@ def make_evaluation(request: ScoringRequest, *, below: Path | None = None) -> Ru
     return RunDirectory((below or run.output.evaluations_path) / name).create(spec)
 
 
-def _of_detector(table: ScoreTable, default_detector: DefaultDetector) -> ScoreTable:
+def _of_detector(table: ScoreTable, default_detector: Detector) -> ScoreTable:
     """Return a table with the scores of the detector's members, and of those that nobody trains."""
     kept = [name for name in table.scores if name in default_detector.columns or is_untrained(name)]
     return replace(table, scores={name: table.scores[name] for name in kept})

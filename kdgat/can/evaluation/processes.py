@@ -39,7 +39,7 @@ ONE_CORE: Final = {
 END_S: Final = 10.0  # that a process may take to end after its socket is closed
 
 Model = bytes | TrainedAttention
-Logits = tuple[NDArray[np.float32], NDArray[np.float32]]  # of windows [G] and of nodes [N]
+Logits = NDArray[np.float32]  # of windows [G]
 
 
 @dataclass(frozen=True)
@@ -101,13 +101,7 @@ class ScoringProcesses:
                 found[place] = self._score(begun.pieces[place])
         done = [self._answer(begun, place) if one is None else one for place, one in enumerate(found)]
         empty = np.zeros(0, np.float32)
-        return [
-            (
-                np.concatenate([empty, *(piece[place][0] for piece in done)]),
-                np.concatenate([empty, *(piece[place][1] for piece in done)]),
-            )
-            for place in range(len(self._models))
-        ]
+        return [np.concatenate([empty, *(piece[place] for piece in done)]) for place in range(len(self._models))]
 
     @cached_property
     def _networks(self) -> list[Network]:
@@ -125,7 +119,7 @@ class ScoringProcesses:
             return self._score(begun.pieces[place])
 
     def _score(self, windows: Windows) -> list[Logits]:
-        return [network.score(windows) for network in self._networks]
+        return [network.score(windows)[0] for network in self._networks]
 
     def _prepare(self, worker: _Worker, models: list[Model]) -> None:
         try:

@@ -13,9 +13,7 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from kdgat.base import Config
-from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
-from kdgat.can.evaluation.operating_point import OperatingPoint
+from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, OperatingPoint
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.run import Interval, Measure
 from kdgat.run.results import Count, RunResults, Value
@@ -88,20 +86,6 @@ class Episodes(Config):
     worst_delay_s: Value
 
 
-class AccumulatedEvidence(Config):
-    """What evidence of single identifiers finds that adds up over windows (`kdgat.can.evaluation.accumulation`)."""
-
-    alone: Episodes | None = Field(default=None, description="attacks found by it alone")
-    with_windows: Episodes | None = Field(default=None, description="attacks found by it or by single windows")
-    num_false_episodes: Count = Field(description="its alarms that touch no attack")
-    hours: Value = Field(description="time that windows without attack cover")
-    false_episodes_per_hour: Value
-    designed_false_episodes_per_hour: Value = Field(description="what its limit is for: no more than that")
-    num_added_windows: Count = Field(description="attacked windows that it alone marks")
-    num_added_false_windows: Count = Field(description="windows without attack that it alone marks, after one or not")
-    is_counted: bool = Field(description="whether F1 and the like count the windows that it marks")
-
-
 class ConfidenceInterval(Config):
     """A confidence interval of 95 %."""
 
@@ -117,7 +101,6 @@ class Breakdown(Config):
     benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
     episodes: Episodes | None = None
-    accumulated: AccumulatedEvidence | None = None
     f1_interval: ConfidenceInterval | None = Field(
         default=None, description="bootstrap over blocks of consecutive windows"
     )
@@ -157,7 +140,7 @@ class DetectorScenario(ScenarioMetrics):
     )
 
 
-class Detector(Config):
+class DetectorDescription(Config):
     """The default detector: what it is made of, how it decides, how often it is wrong on benign validation windows."""
 
     name: str
@@ -166,7 +149,6 @@ class Detector(Config):
     decision: DecisionRule
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
-    accumulation: Accumulation | None = Field(default=None, description="evidence that adds up over windows")
     calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(
@@ -190,7 +172,7 @@ class Results(RunResults):
 
     family: str = "can"
     dataset: str
-    detector: Detector
+    detector: DetectorDescription
     f1: dict[str, Value] = Field(default={}, description="scenario -> F1 of the default detector")
     scenarios: dict[str, DetectorScenario]
     models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = Field(
@@ -228,24 +210,6 @@ class Results(RunResults):
             f1 = {name: row["f1"] if isinstance(row, Mapping) else row.f1 for name, row in scenarios}
             return {**data, "f1": f1}
         return data
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_cascade(cls, data: Any) -> Any:
-        """Leave out what earlier versions wrote of a cascade, null where none was asked for."""
-        if not isinstance(data, Mapping):
-            return data
-        found = dict(data)
-        if isinstance(found.get("detector"), Mapping):
-            found["detector"] = {key: value for key, value in found["detector"].items() if key != "cascade"}
-        if isinstance(found.get("scenarios"), Mapping):
-            found["scenarios"] = {
-                name: {key: value for key, value in row.items() if key != "num_windows_of_all"}
-                if isinstance(row, Mapping)
-                else row
-                for name, row in found["scenarios"].items()
-            }
-        return found
 
     @model_validator(mode="after")
     def _agree(self) -> Results:

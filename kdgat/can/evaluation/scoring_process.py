@@ -25,7 +25,7 @@ def main() -> None:
             while True:
                 windows = connection.recv()
                 try:
-                    connection.send([network.score(windows) for network in networks])
+                    connection.send([network.score(windows)[0] for network in networks])
                 except UserError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):

@@ -14,20 +14,22 @@ from typing import Final
 
 from kdgat.base import validate_config, write_bytes_atomically
 from kdgat.can.data.pool import PooledStores, open_pool
-from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
-from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
+from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
+from kdgat.can.evaluation.decision import Detector, Tables, choose_detector, decide
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, write_map
-from kdgat.can.evaluation.embeddings import chosen_model, map_embeddings
-from kdgat.can.evaluation.explained import rank_attacked, read_ranks, score_explanations, write_ranks
-from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
-from kdgat.can.evaluation.latency import measure_costs
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_embeddings, write_map
+from kdgat.can.evaluation.explanation import rank_attacked, read_ranks, score_explanations, write_ranks
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import ExplanationScores, Results
-from kdgat.can.evaluation.score_tables import make_node_scores, make_table, read_table, write_node_scores, write_table
-from kdgat.can.evaluation.scores import scores_path, write_scores
-from kdgat.can.evaluation.untrained import baseline_scores
+from kdgat.can.evaluation.run import SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.scores import (
+    baseline_scores,
+    make_table,
+    read_table,
+    scores_path,
+    write_scores,
+    write_table,
+)
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import HABITS
 from kdgat.can.sections import EvaluationConfig
@@ -61,19 +63,17 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     for split, pool in pools.items():
         artifact = f"{SCORES_PREFIX}{split}"
         path = directory.path / f"{artifact}.npz"
-        nodes_path = directory.path / f"{NODES_PREFIX}{split}.npz"
-        if not (path.is_file() and nodes_path.is_file()):  # a stage that was stopped resumes with the next split
+        if not path.is_file():  # a stage that was stopped resumes with the next split
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             scores |= baseline_scores(pool.parts, stores[0].node_features)
-            write_node_scores(nodes_path, make_node_scores(pool.parts, detectors.node_scores))
             names, is_virtual = (
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
             learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
-        artifacts |= {artifact: path.name, f"{NODES_PREFIX}{split}": nodes_path.name}
+        artifacts[artifact] = path.name
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)
         logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
@@ -136,10 +136,7 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
     default_detector = choose_detector(validation, config)
     tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
     data = run.summary_of("data_summary", DataSummary)
-    accumulation = learn_accumulation(default_detector, validation, run.node_scores(VALIDATION), config)
-    report = Measurements(
-        default_detector, config, validation, tests, accumulation, lambda name: run.node_scores(f"{TEST_PREFIX}{name}")
-    )
+    report = Measurements(default_detector, config, validation, tests)
     results = report.results(
         run,
         data=data or DataSummary(),
@@ -157,7 +154,7 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
 
 
 def explanations_of(
-    run: FinishedCanRun, detector: DefaultDetector, tests: Mapping[str, Tables]
+    run: FinishedCanRun, detector: Detector, tests: Mapping[str, Tables]
 ) -> dict[str, ExplanationScores]:
     """Score the explanations of every scenario whose ranks the run has, by scenario."""
     found = {}
@@ -166,17 +163,17 @@ def explanations_of(
         ranks = [read_ranks(path) for path in paths if path is not None]
         if len(ranks) < len(paths) or not len(ranks[0].window):
             continue
-        by_habits = tables[next(iter(detector.scalings))].scores[HABITS] >= 0.0
-        scored = score_explanations(ranks, detector.model, detector.decide(tables), by_habits)
+        by_habits = tables[detector.first_seed].scores[HABITS] >= 0.0
+        scored = score_explanations(ranks, detector.model, decide(detector, tables).is_alarm, by_habits)
         if scored is not None:
             found[scenario] = scored
     return found
 
 
-def copy_beside_results(run: FinishedCanRun, detector: DefaultDetector) -> None:
+def copy_beside_results(run: FinishedCanRun, detector: Detector) -> None:
     """Put the map of embeddings and the costs of the detector's first seed where reports look for them."""
     for artifact, name in ((EMBEDDINGS, EMBEDDINGS_FILE), (COSTS, COSTS_FILE)):
-        path = _artifact(run, next(iter(detector.scalings)), artifact)
+        path = _artifact(run, detector.first_seed, artifact)
         if path is not None:
             write_bytes_atomically(run.output.path / name, path.read_bytes())
 

@@ -89,28 +89,6 @@ def hidden_table(results: Results) -> Table | None:
     return Table.of(header, body, caption, key="what-hides")
 
 
-def accumulation_table(results: Results) -> Table | None:
-    """Return what evidence finds that adds up over windows, one row per scenario; None where it was not used."""
-    body = []
-    for name, scenario in results.scenarios.items():
-        found = None if scenario.breakdown is None else scenario.breakdown.accumulated
-        if scenario.breakdown is None or found is None:
-            continue
-        cells = []
-        for episodes in (scenario.breakdown.episodes, found.alone, found.with_windows):
-            if episodes is None or not episodes.num_episodes:
-                cells += ["-", "-"]
-            else:
-                cells += [f"{episodes.num_found}/{episodes.num_episodes}", format_short(episodes.median_delay_s)]
-        per_hour = format_short(found.false_episodes_per_hour)
-        designed = format_short(found.designed_false_episodes_per_hour)
-        body.append([name, *cells, f"{found.num_false_episodes:,}", format_short(found.hours), per_hour, designed])
-    header = ["scenario", "windows", "delay s", "adding up", "delay s", "both", "delay s"]
-    header += ["false", "hours", "per hour", "designed"]
-    caption = "attacks found by single windows, by evidence that adds up over them, and by both; its false alarms"
-    return Table.of(header, body, caption, key="adding-up") if body else None
-
-
 def kinds_table(results: Results) -> Table | None:
     """Return the recall of each kind of attack, one column per scenario; None where no kind is known."""
     rows = {name: row.breakdown for name, row in results.scenarios.items()} | {

@@ -22,7 +22,7 @@ STATE_COLUMNS = (
 AUTOENCODER_COLUMN, GAT_COLUMN = STATE_COLUMNS.index("autoencoder_score"), STATE_COLUMNS.index("gat_logit")
 # Not configurable: which logit raises an alarm is the evaluation's decision; a reward for another one would mislead.
 THRESHOLD = 0.5
-LOGIT_LIMIT = 15.0  # a fused probability of 1 in float32 has no finite logit
+FUSED_LIMIT = 15.0  # a fused probability of 1 in float32 has no finite logit
 
 
 class Fusion(nn.Module):
@@ -56,7 +56,7 @@ class Fusion(nn.Module):
             return logit
         action = self.action_values(states).argmax(dim=1)
         fused = self.fused_probabilities(states).gather(1, action.unsqueeze(1)).squeeze(1)
-        return torch.logit(fused.double()).clamp(-LOGIT_LIMIT, LOGIT_LIMIT).to(states.dtype)
+        return torch.logit(fused.double()).clamp(-FUSED_LIMIT, FUSED_LIMIT).to(states.dtype)
 
     def action_values(self, states: Tensor) -> Tensor:
         """Return the expected reward [G, A] of each mixing weight."""

@@ -13,7 +13,7 @@ from torch_geometric.data import Batch
 from kdgat.base import UserError, validate_config
 from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
+from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
 from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
@@ -165,10 +165,7 @@ def run_model(
 
 def attention_outputs(model: GraphAttentionNetwork, batch: Batch) -> Outputs:
     """Return what is known of each window from a graph attention network, [G] each and [G, 4] of the embedding."""
-    return _attention_outputs(model(batch), batch)
-
-
-def _attention_outputs(output: AttentionOutput, batch: Batch) -> Outputs:
+    output = model(batch)
     return {
         "logit": output.window_logit,
         "node_logit_max": graph_max(output.node_logit, batch.batch, int(batch.num_graphs)),
@@ -202,21 +199,6 @@ def score_attention(
 ) -> dict[str, NDArray[np.float32]]:
     """Return `attention_outputs` of many windows; `logit` is the score."""
     return run_model(model, pool, attention_outputs, indices, progress)
-
-
-def score_attention_nodes(
-    model: GraphAttentionNetwork, pool: PooledStores, progress: Progress | None = None
-) -> tuple[dict[str, NDArray[np.float32]], NDArray[np.float32]]:
-    """Return `score_attention` of all windows, and the logits [N] of all their nodes, in order."""
-    nodes: list[NDArray[np.float32]] = []
-
-    def forward(network: GraphAttentionNetwork, batch: Batch) -> Outputs:
-        output = network(batch)
-        nodes.append(output.node_logit.float().cpu().numpy())
-        return _attention_outputs(output, batch)
-
-    outputs = run_model(model, pool, forward, None, progress)
-    return outputs, np.concatenate([*nodes, np.zeros(0, np.float32)])
 
 
 def score_autoencoder(

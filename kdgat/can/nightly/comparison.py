@@ -13,11 +13,9 @@ from pydantic import Field
 
 from kdgat.base import Config, validate_config, write_bytes_atomically
 from kdgat.base.kept import read_kept
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.lineage import near_copy
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.run_detector import windows_of
+from kdgat.can.evaluation.run import FinishedCanRun, near_copy, windows_of
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.nightly.registered import content_hash
 from kdgat.canbus.catalog import RecordingFile, find_entry, walk_recordings

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kdgat.base import sha256_of_file
 from kdgat.base.configuration import execution_keys, without_keys
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.run import SCORES_PREFIX, FinishedCanRun
 from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary
 from kdgat.run import OutputDirectory, StageRecord, StageState
@@ -20,8 +20,7 @@ from kdgat.stage.provenance import read_attempts
 from kdgat.training import TrainingConfig
 
 CATALOG_FILE: Final = "catalog.yaml"
-OF_VALIDATION: Final = (f"{SCORES_PREFIX}{VALIDATION}", f"{NODES_PREFIX}{VALIDATION}")
-HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", *OF_VALIDATION)
+HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", f"{SCORES_PREFIX}{VALIDATION}")
 # What says where things lie, or how jobs ask for room: two runs that differ in nothing else are the same one.
 NOT_COMPARED: Final = (
     *("preset", "start_from", "resources", "data.data_root", "data.catalog", "data.leave_out", "data.backend"),

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from kdgat.base import ConfigurationError, UserError, sha256_of_file
 from kdgat.base.configuration import without_keys
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.lineage import lineage_of
+from kdgat.can.evaluation.run import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings

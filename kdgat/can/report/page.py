@@ -9,11 +9,10 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import Detector, Results
+from kdgat.can.evaluation.results import DetectorDescription, Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
-    accumulation_table,
     format_spread,
     format_value,
     hidden_table,
@@ -60,7 +59,7 @@ def document(content: RunContent[Results]) -> Document:
     )
 
 
-def _detector_words(detector: Detector) -> str:
+def _detector_words(detector: DetectorDescription) -> str:
     """Name the default detector, what it is made of where its name does not tell, and its seeds."""
     made_of = []
     for model in detector.models:
@@ -148,7 +147,7 @@ def _scenarios(results: Results) -> Section:
 
 def _hidden(results: Results, missing: list[str]) -> Section:
     section = Section("hidden", "What hides behind F1 and AUC")
-    known = (hidden_table(results), accumulation_table(results), kinds_table(results))
+    known = (hidden_table(results), kinds_table(results))
     found = [table for table in known if table is not None]
     if not found:
         missing.append("results.json does not say how alarms spread over intensities, kinds and attacks.")

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, read_map
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, EmbeddingMap, read_map
 from kdgat.can.evaluation.results import ExplanationScores, HitRates, Results
 from kdgat.can.evaluation.tables import format_short
 from kdgat.can.models.names import HABITS

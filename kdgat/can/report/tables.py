@@ -45,8 +45,6 @@ HIDDEN_MEANINGS = (
     "per hour: windows with a false alarm per hour of traffic without attacks",
     "episodes: attacks with an alarm before they are over, of all; attacked windows within a second are one attack",
     "delay s, worst: seconds from the start of an attack to the end of the first window with an alarm",
-    "windows, adding up, both: attacks found by single windows, by evidence that adds up over them, and by either",
-    "false, per hour, designed: alarms of evidence that adds up that touch no attack, and how many it is designed for",
 )
 MAX_RECORDING_ROWS = 200
 

@@ -6,6 +6,7 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
+from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.scores import Scores
 from kdgat.can.models.scaling import logit, sigmoid
@@ -31,6 +32,8 @@ def decisions(scores: Scores, rule: DecisionRule) -> NDArray[np.bool_]:
     """Return the decision per window: the stored one, or the rule's on probabilities that are calibrated already."""
     if scores.decision is not None:
         return scores.decision.astype(np.bool_)
+    if rule.habits:
+        raise UserError("the scores are kept without decisions, and the rule asks the habits: run the evaluation again")
     plain = rule.model_copy(update={"temperature": 1.0, "bias": 0.0})
     return plain.apply(logit(scores.probability), scores.recording)[1]
 

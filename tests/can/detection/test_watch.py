@@ -15,24 +15,24 @@ from hypothesis import strategies as st
 
 from kdgat.base import UserError
 from kdgat.can.detection.alarms import Alarm, identifier_text
-from kdgat.can.detection.detector import CERTAIN, Detector
-from kdgat.can.detection.loading import load_detector
+from kdgat.can.detection.loading import GraphDetector, load_detector
 from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
+from kdgat.can.evaluation.decision import CERTAIN
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.models.names import HABITS
 from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, window_chunks
 from kdgat.graphs import GraphStore, write_store
-from tests.can.detection.untrained import drive, in_chunks, untrained
+from tests.can.detection.untrained import at, drive, in_chunks, untrained
 
 
 @pytest.fixture(scope="module")
-def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
+def detector(tmp_path_factory: pytest.TempPathFactory) -> GraphDetector:
     return load_detector(untrained(SMALL_ATTENTION).write(tmp_path_factory.mktemp("model") / "student.onnx"))
 
 
-def _watched(detector: Detector, messages: Messages, cuts: list[int]) -> list[Alarm]:
+def _watched(detector: GraphDetector, messages: Messages, cuts: list[int]) -> list[Alarm]:
     borders = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
     return list(Watch(detector).run(messages.select(slice(*pair)) for pair in pairwise(borders)))
 
@@ -43,7 +43,7 @@ def _without_scores(alarms: list[Alarm]) -> list[tuple[object, ...]]:
 
 @settings(deadline=None, max_examples=15)
 @given(cuts=st.lists(st.integers(0, 12_000), max_size=8))
-def test_pieces_raise_the_alarms_of_the_whole(detector: Detector, cuts: list[int]) -> None:
+def test_pieces_raise_the_alarms_of_the_whole(detector: GraphDetector, cuts: list[int]) -> None:
     messages = drive()
     whole = _watched(detector, messages, [])
     pieces = _watched(detector, messages, cuts)
@@ -57,7 +57,7 @@ def test_pieces_raise_the_alarms_of_the_whole(detector: Detector, cuts: list[int
 
 @pytest.mark.parametrize("windows", [WindowConfig(), WindowConfig(size=50, stride=20)])
 @pytest.mark.parametrize("merge_s", [0.0, 1.0, 3.0])
-def test_alarms_are_the_groups_of_alarm_windows(detector: Detector, windows: WindowConfig, merge_s: float) -> None:
+def test_alarms_are_the_groups_of_alarm_windows(detector: GraphDetector, windows: WindowConfig, merge_s: float) -> None:
     messages = drive()
     detector = replace(detector, windows=windows)
     graphs = windows_to_graphs(messages, windows)
@@ -78,7 +78,7 @@ def test_alarms_are_the_groups_of_alarm_windows(detector: Detector, windows: Win
     assert [alarm.end_s for alarm in alarms] == [graphs["end_time"][group[-1]] for group in groups]
 
 
-def test_an_alarm_ends_when_no_window_has_been_one_for_a_second(detector: Detector) -> None:
+def test_an_alarm_ends_when_no_window_has_been_one_for_a_second(detector: GraphDetector) -> None:
     messages, watch = drive(), Watch(detector)
     graphs = windows_to_graphs(messages, detector.windows)
     is_alarm = detector.decide(graphs).is_alarm
@@ -94,14 +94,14 @@ def test_an_alarm_ends_when_no_window_has_been_one_for_a_second(detector: Detect
             is_open = is_open and not has_ended
 
 
-def test_each_alarm_is_announced_once_with_its_own_time(detector: Detector) -> None:
+def test_each_alarm_is_announced_once_with_its_own_time(detector: GraphDetector) -> None:
     begun: list[float] = []
     alarms = list(Watch(detector, on_begin=begun.append, merge_s=0.0).run([drive()]))
     assert len(alarms) > 3
     assert begun == [alarm.begin_s for alarm in alarms]
 
 
-def test_the_summary_counts_everything(detector: Detector) -> None:
+def test_the_summary_counts_everything(detector: GraphDetector) -> None:
     messages, timeline = drive(), Timeline()
     begun: list[float] = []
     watch = Watch(detector, timeline=timeline, on_begin=begun.append)
@@ -115,13 +115,13 @@ def test_the_summary_counts_everything(detector: Detector) -> None:
     assert f"{len(alarms)} alarms in {len(messages):,} messages" in summary.sentence()
 
 
-def test_a_log_that_is_shorter_than_a_window_is_one(detector: Detector) -> None:
-    watch = Watch(replace(detector, threshold=-1e9))
+def test_a_log_that_is_shorter_than_a_window_is_one(detector: GraphDetector) -> None:
+    watch = Watch(at(detector, -1e9))
     assert [alarm.num_windows for alarm in watch.run([drive().select(slice(30))])] == [1]
 
 
 def test_a_picture_of_any_length_keeps_a_bounded_number_of_windows_and_the_highest(
-    detector: Detector, monkeypatch: pytest.MonkeyPatch
+    detector: GraphDetector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kdgat.can.detection.watch.MAX_POINTS", 64)
     messages, timeline = drive(), Timeline()
@@ -132,15 +132,15 @@ def test_a_picture_of_any_length_keeps_a_bounded_number_of_windows_and_the_highe
     assert score.max() == pytest.approx(whole.max(), abs=1e-4)
 
 
-def test_a_picture_marks_alarms_with_who_raised_them_and_why(detector: Detector, tmp_path: Path) -> None:
+def test_a_picture_marks_alarms_with_who_raised_them_and_why(detector: GraphDetector, tmp_path: Path) -> None:
     """An alarm of the habits stands where the network sees nothing wrong: without a word it looks like a mistake."""
     messages, timeline = drive("malfunction", duration_s=20.0), Timeline()
-    never = replace(detector, threshold=50.0)
+    never = at(detector, 50.0)
     alarms = list(Watch(never, timeline=timeline, merge_s=0.0).run([messages]))
     assert {alarm.by for alarm in alarms} == {(HABITS,)}
     graphs = windows_to_graphs(messages, detector.windows)
     assert (np.concatenate(timeline.score)[never.decide(graphs).by_habits] >= np.float32(CERTAIN)).all()
-    draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.threshold)
+    draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.detector.threshold)
     page = (tmp_path / "both.html").read_text()
     assert f"{len(alarms)} alarm{'s' if len(alarms) > 1 else ''} by the habits of identifiers" in page
     assert "raised by the habits of identifiers" in page
@@ -159,7 +159,7 @@ def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
         list(Watch(damaged).run([drive()]))
 
 
-def test_nothing_is_no_alarm(detector: Detector) -> None:
+def test_nothing_is_no_alarm(detector: GraphDetector) -> None:
     watch = Watch(detector)
     assert list(watch.run([drive().select(slice(0))])) == []
     assert watch.summary.sentence() == "no alarm in 0 messages of 0.0 s: 0 of 0 windows"
@@ -176,10 +176,10 @@ def test_without_a_model_the_habits_decide(attack: str) -> None:
 
 @pytest.mark.parametrize("attack", ["replay", "suppression"])
 def test_a_network_that_sees_nothing_leaves_the_alarms_of_the_habits_as_they_are_without_it(
-    detector: Detector, attack: str
+    detector: GraphDetector, attack: str
 ) -> None:
     messages = drive(attack, duration_s=20.0)
-    quiet = replace(detector, threshold=50.0)
+    quiet = at(detector, 50.0)
     alone, beside = (list(Watch(one).run(in_chunks(messages, 700))) for one in (load_detector(None), quiet))
     assert len(alone) > 0
     assert _without_scores(beside) == _without_scores(alone)

@@ -1,7 +1,7 @@
 """Networks with random weights on real windows: what an exported one says is compared with what torch says."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,9 @@ import torch
 from numpy.typing import NDArray
 
 from kdgat.can.data.pool import PooledStores
+from kdgat.can.detection.loading import GraphDetector
 from kdgat.can.detection.model_file import DetectorParameters, FileFormat, write_model
+from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scaling import Scaling
 from kdgat.can.models.scoring import describe_model, fit_standardisation
@@ -70,6 +72,12 @@ def untrained(config: AttentionConfig, seed: int = 0) -> Untrained:
             torch.nn.init.normal_(parameter, std=0.2)
     fit_standardisation(model, pool, np.ones(pool.num_graphs, np.bool_))
     return Untrained(model, pool, describe_model(model, pool))
+
+
+def at(detector: GraphDetector, threshold: float) -> GraphDetector:
+    """Return a detector at another threshold of its networks, a calibrated logit, with the habits beside them."""
+    rule = DecisionRule.of_budget(threshold, habits=True)
+    return replace(detector, detector=replace(detector.detector, rule=rule))
 
 
 def in_chunks(messages: Messages, size: int) -> Iterator[Messages]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.can.evaluation.score_tables import ScoreTable
+from kdgat.can.evaluation.scores import ScoreTable
 
 WINDOW_S = 0.1
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.evaluation.calibration import DecisionRule
-from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table, write_table
+from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, decide
+from kdgat.can.evaluation.measurements import describe_detector, scenario_of_detector
+from kdgat.can.evaluation.scores import ScoreTable, read_table, write_table
 from kdgat.can.models.scaling import fit_scaling
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import made_table
@@ -35,7 +35,7 @@ def test_members_of_the_ensemble_are_calibrated_before_they_are_averaged() -> No
         [fit_scaling(table.scores[name], table.label, method="temperature").calibrated(table.scores[name])
          for name in ("normal", "curriculum")], axis=0,
     )  # fmt: skip
-    np.testing.assert_allclose(detector.logits({0: table}), expected)
+    np.testing.assert_allclose(decide(detector, {0: table}).logit, expected)
     assert detector.scalings[0]["curriculum"].temperature > 5 * detector.scalings[0]["normal"].temperature
 
 
@@ -43,7 +43,7 @@ def test_the_loudest_member_no_longer_decides_alone() -> None:
     table = validation()
     mean = np.mean([table.scores["normal"], table.scores["curriculum"]], axis=0)
     detector = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
-    wrong = np.count_nonzero(detector.decide({0: table}) != (table.label == 1))
+    wrong = np.count_nonzero(decide(detector, {0: table}).is_alarm != (table.label == 1))
     assert wrong < 0.5 * np.count_nonzero((mean >= 0.0) != (table.label == 1))
 
 
@@ -51,20 +51,20 @@ def test_by_a_budget_the_network_or_the_habits_alarm() -> None:
     table = validation()
     quiet = made_table(table.label, scores={name: np.full(NUM_WINDOWS, -9.0) for name in ("normal", "curriculum")})
     chosen = choose_detector({0: table}, EvaluationConfig())
-    assert not chosen.decide({0: quiet}).any()
+    assert not decide(chosen, {0: quiet}).is_alarm.any()
     quiet.scores["habits"][:3] = 1.0
-    np.testing.assert_array_equal(np.flatnonzero(chosen.decide({0: quiet})), [0, 1, 2])
+    np.testing.assert_array_equal(np.flatnonzero(decide(chosen, {0: quiet}).is_alarm), [0, 1, 2])
     fixed = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
-    assert not fixed.decide({0: quiet}).any()
+    assert not decide(fixed, {0: quiet}).is_alarm.any()
 
 
 def test_a_models_own_row_does_not_borrow_the_habits() -> None:
     table = validation()
     table.scores["habits"][:] = 1.0
     detector = calibrated_detector("normal", {0: table}, EvaluationConfig())
-    assert not detector.decide({0: table})[table.label == 0].all()
+    assert not decide(detector, {0: table}).is_alarm[table.label == 0].all()
     alone = calibrated_detector("habits", {0: table}, EvaluationConfig())
-    assert alone.decide({0: table}).all()
+    assert decide(alone, {0: table}).is_alarm.all()
 
 
 def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
@@ -103,7 +103,7 @@ def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:
     scores = {"baseline: count_excess": np.arange(2000, dtype=np.float32)}
     table = made_table(label, scores=scores | {"normal": np.zeros(2000, np.float32)})
     detector = calibrated_detector("baseline: count_excess", {0: table}, EvaluationConfig(benign_quantile=0.01))
-    decision = detector.decide({0: table})
+    decision = decide(detector, {0: table}).is_alarm
     assert decision[label == 1].all()
     assert np.count_nonzero(decision[label == 0]) == 10
 
@@ -132,11 +132,6 @@ def test_a_scenario_is_measured_with_the_decision_of_both() -> None:
     assert scores.decision is not None
     assert scenario.breakdown is not None
     assert scenario.breakdown.recall_by_count["10+"].recall == 1.0
-
-
-def test_a_rule_that_asks_the_habits_refuses_to_decide_without_them() -> None:
-    with pytest.raises(UserError, match="give their scores"):
-        DecisionRule(kind="budget", habits=True).apply([0.0])
 
 
 def test_a_table_survives_writing_and_one_of_an_older_version_is_refused(tmp_path: Path) -> None:

@@ -7,8 +7,7 @@ import pytest
 
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation import embeddings
-from kdgat.can.evaluation.embedding_map import principal_plane, read_map, write_map
-from kdgat.can.evaluation.embeddings import map_embeddings
+from kdgat.can.evaluation.embeddings import map_embeddings, principal_plane, read_map, write_map
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.sections import AttentionConfig
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns

@@ -9,8 +9,8 @@ import pytest
 from kdgat.base import UserError
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.scores import BASELINE_FEATURES
 from kdgat.can.evaluation.stage import collect_results
-from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.run import OutputDirectory
@@ -68,7 +68,7 @@ def test_without_a_runtime_of_networks_torch_decides_the_same_and_a_warning_says
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.RUNTIME", ("onnxruntime_that_nobody_has",))
+    monkeypatch.setattr("kdgat.can.evaluation.scoring.RUNTIME", ("onnxruntime_that_nobody_has",))
     with caplog.at_level("WARNING"):
         again = evaluate_run(output.path, data_root)
     (warning,) = (record.getMessage() for record in caplog.records if "torch scores" in record.getMessage())
@@ -151,7 +151,7 @@ def test_a_part_of_a_training_recording_is_left_out(output: OutputDirectory, dat
 def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.FEATURE_VERSION", 1000)
+    monkeypatch.setattr("kdgat.can.evaluation.scoring.FEATURE_VERSION", 1000)
     refused = f"features of version {FEATURE_VERSION}, this kdgat computes version 1000: train again"
     with pytest.raises(UserError, match=refused):
         evaluate_run(output.path, data_root)

@@ -34,11 +34,8 @@ def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
             results.append(scoring.finish(begun))
         assert (scoring.others_mib > 20) == (count > 1), "the memory of those that were started is known when they end"
     for alone, beside, model in zip(*results, models, strict=True):
-        for ours, theirs in zip(alone, beside, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-        window, node = Network(model).score(graphs)
-        np.testing.assert_allclose(alone[0], window, atol=1e-5)
-        np.testing.assert_allclose(alone[1], node, atol=1e-5)
+        np.testing.assert_array_equal(alone, beside)
+        np.testing.assert_allclose(alone, Network(model).score(graphs)[0], atol=1e-5)
 
 
 @pytest.mark.processes
@@ -58,7 +55,7 @@ def test_a_process_that_has_ended_is_asked_once_and_the_others_go_on(
         begun = scoring.begin(graphs)
         ours = scoring.finish(begun)
     with ScoringProcesses([exported(graphs, 0)]) as alone:
-        np.testing.assert_array_equal(ours[0][0], alone.finish(alone.begin(graphs))[0][0])
+        np.testing.assert_array_equal(ours[0], alone.finish(alone.begin(graphs))[0])
 
 
 @pytest.mark.processes
@@ -97,7 +94,7 @@ def test_what_a_process_that_was_killed_leaves_is_scored_here_with_a_warning(
         begun.futures[0].exception()
         again = scoring.finish(begun)
     for before, after in zip(expected, again, strict=True):
-        np.testing.assert_array_equal(before[0], after[0])
+        np.testing.assert_array_equal(before, after)
     assert [record.getMessage().count("ended with status -9") for record in caplog.records] == [1]
 
 

@@ -55,12 +55,17 @@ def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     assert Results.read(path) == Results(**example())
 
 
-def test_what_earlier_versions_wrote_of_a_cascade_is_left_out(tmp_path: Path) -> None:
+def test_what_earlier_versions_wrote_of_a_cascade_and_of_evidence_that_adds_up_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     Results(**example()).write(path)
-    expected, content = Results.read(path), json.loads(path.read_text())
-    content["detector"]["cascade"] = {"model": "distill_gat", "seed": 0}
+    content = json.loads(path.read_text())
+    for row in content["scenarios"].values():
+        row["breakdown"] = {}
+    path.write_text(json.dumps(content))
+    expected = Results.read(path)
+    content["detector"] |= {"cascade": {"model": "distill_gat", "seed": 0}, "accumulation": {"reference": {}}}
     for row in content["scenarios"].values():
         row["num_windows_of_all"] = 3
+        row["breakdown"] = {"accumulated": {"num_false_episodes": 1}}
     path.write_text(json.dumps(content))
     assert Results.read(path) == expected

@@ -9,11 +9,9 @@ from kdgat.base import UserError
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, read_map
-from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, read_map
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table
-from kdgat.can.evaluation.scores import read_scores, scores_path
+from kdgat.can.evaluation.scores import ScoreTable, read_scores, read_table, scores_path
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.sections import EvaluationConfig
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
@@ -109,26 +107,6 @@ def test_curves_and_counts_of_every_stage_are_collected(results: Results) -> Non
     assert {"autoencoder-large", "normal-large", "fusion-large-dqn"} <= set(results.parameter_counts)
     assert len(results.training_curves["normal-large-seed0"]["validation_loss"]) == 10
     assert {"fusion-large-seed1 mlp", "fusion-large-seed1 dqn"} <= set(results.training_curves)
-
-
-def test_a_run_without_node_scores_is_decided_as_before(output: OutputDirectory, results: Results) -> None:
-    """Node scores are kept of the attention networks; an evaluation of an earlier version has none."""
-    run = FinishedCanRun(output)
-    nodes = run.node_scores("validation")
-    assert nodes is not None
-    assert {tuple(one.scores) for one in nodes.values()} == {("normal",)}
-    assert len(nodes[0].node_ptr) == run.tables("validation")[0].num_windows + 1
-    places = [output.stages_path / f"evaluation-large-seed{seed}" / "outcome.json" for seed in SEEDS]
-    before = [path.read_text() for path in places]
-    try:
-        for path, text in zip(places, before, strict=True):
-            path.write_text(text.replace('"nodes-', '"other-'))
-        assert FinishedCanRun(output).node_scores("validation") is None
-        assert collect_results(output).f1 == results.f1
-    finally:
-        for path, text in zip(places, before, strict=True):
-            path.write_text(text)
-        results.write(output.results_path)
 
 
 def test_test_labels_have_no_part_in_the_decision(output: OutputDirectory, results: Results) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from kdgat.base import UserError
 from kdgat.base.configuration import apply_overrides
-from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.run import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source

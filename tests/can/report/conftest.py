@@ -8,20 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs, ModelCost
-from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, write_map
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, EmbeddingMap, write_map
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
+    break_down,
     per_recording_metrics,
     precision_recall_curve,
     roc_curve,
     spread_over_seeds,
 )
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.scores import Scores, ScoreTable, scores_path, write_scores
 from kdgat.canbus.features import ATTACK_KINDS
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex

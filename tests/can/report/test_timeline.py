@@ -8,6 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import DecisionRule
 from kdgat.can.evaluation.scores import Scores
 from kdgat.can.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
@@ -108,3 +109,8 @@ def test_a_million_windows_make_a_small_figure() -> None:
 def test_recording_of_one_window_is_drawn() -> None:
     picture = score_along_recording(SCORES, 1, decisions(SCORES, RULE), RULE)
     assert "1 window, 0 under attack;" in picture.caption
+
+
+def test_decisions_that_were_not_kept_are_not_made_without_the_habits_that_the_rule_asks() -> None:
+    with pytest.raises(UserError, match="run the evaluation again"):
+        decisions(SCORES, DecisionRule(kind="budget", habits=True))

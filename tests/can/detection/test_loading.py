@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.detection.accumulated import with_accumulated
-from kdgat.can.detection.loading import find_model, load_detector
+from kdgat.can.detection.loading import chosen_detector, find_model, load_detector, trained_network
 from kdgat.can.detection.model_file import write_model
-from kdgat.can.detection.trained import chosen_detector, trained_network
-from kdgat.can.evaluation.accumulated_evidence import accumulated_windows, node_mean
-from kdgat.can.evaluation.accumulation import Accumulation, Reference
-from kdgat.can.evaluation.accumulator import Accumulator
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.operating_point import OperatingPoint
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
+from kdgat.can.evaluation.calibration import OperatingPoint
+from kdgat.can.evaluation.decision import decide
+from kdgat.can.evaluation.run import FinishedCanRun
+from kdgat.can.evaluation.scoring import RecordingScorer
+from kdgat.can.evaluation.vehicle import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
 from kdgat.registry import Registry
@@ -56,12 +52,12 @@ def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
     tables = scorer.score([graphs], ["drive"])
     found = load_detector(run.output.path)
     verdicts = found.decide(graphs)
-    assert found.name == scorer.default_detector.model
-    np.testing.assert_allclose(verdicts.logit, scorer.default_detector.logits(tables), atol=1e-4)
-    assert found.habits
-    assert scorer.default_detector.rule.habits
+    expected = decide(scorer.default_detector, tables)
+    assert found.detector == scorer.default_detector
+    np.testing.assert_allclose(verdicts.logit, expected.logit, atol=1e-4)
+    assert found.detector.rule.habits
     assert verdicts.by_habits.any()
-    assert verdicts.is_alarm.tolist() == scorer.default_detector.decide(tables).tolist()
+    assert verdicts.is_alarm.tolist() == expected.is_alarm.tolist()
 
 
 @pytest.mark.parametrize("is_asked", [False, True])
@@ -85,26 +81,6 @@ def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> N
         trained_network(run, detector, 0, "normal")
 
 
-def test_evidence_adds_up_in_a_run_as_in_its_evaluation(run: FinishedCanRun) -> None:
-    graphs = windows_to_graphs(drive("masquerade", duration_s=20.0), WINDOWS)
-    scorer = RecordingScorer(run)
-    found = load_detector(run.output.path)
-    assert found.accumulation == scorer.accumulation
-    tables, verdicts = scorer.score([graphs], ["drive"]), found.decide(graphs)
-    of_nodes = node_mean(scorer.default_detector, scorer.node_scores)
-    assert of_nodes is not None
-    np.testing.assert_allclose(of_nodes, verdicts.node_logit, rtol=2e-3, atol=2e-3)
-    low = np.sort(of_nodes)[: int(0.9 * len(of_nodes))]  # what a tenth of the nodes reach has never been seen
-    reference = Reference.of_benign([np.resize(low, 3000)])
-    assert reference is not None
-    quick = Accumulation(reference=reference, hours_between_false_episodes=0.2 / 3600.0)
-    expected = accumulated_windows(scorer.default_detector, tables, scorer.node_scores, quick)
-    assert expected.any()
-    accumulated = with_accumulated(verdicts._replace(node_logit=of_nodes), graphs, Accumulator(quick)).accumulated
-    assert accumulated is not None
-    assert accumulated.is_alarm.tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("file_format", ["onnx", "torch"])
 def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: str, tmp_path: Path) -> None:
     graphs = windows_to_graphs(drive(), WINDOWS)
@@ -122,7 +98,7 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
     )
     assert "normal of seed 0" in answer.stdout
     found = load_detector(tmp_path / "a" / "model")
-    assert found.name == "normal"
+    assert found.detector.model == "normal"
     verdicts = found.decide(graphs)
     np.testing.assert_allclose(verdicts.logit, expected.logit, atol=1e-5)
     assert verdicts.is_alarm.tolist() == expected.is_alarm.tolist()
@@ -141,15 +117,16 @@ def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Pa
 def test_a_calibration_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
     calibration = _calibration(run, -1.5)
     of_run = load_detector(run.output.path, calibration=calibration)
-    assert (of_run.name, of_run.threshold, of_run.habits) == ("normal", -1.5, True)
+    assert of_run.detector.threshold == pytest.approx(-1.5)
+    assert (of_run.detector.model, of_run.detector.rule.habits) == ("normal", True)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
     of_file = load_detector(tmp_path / "plain.onnx", calibration=calibration)
-    assert (of_file.threshold, of_file.habits) == (of_run.threshold, of_run.habits)
+    assert of_file.detector.rule == of_run.detector.rule
     calibration.write(tmp_path / "calibration.json")
     words = ("--model", "normal", "--calibration", tmp_path / "calibration.json", "--out", tmp_path / "own.onnx")
     kdgat("export", run.output.path, *words, status=0)
-    assert load_detector(tmp_path / "own.onnx").threshold == pytest.approx(-1.5)
+    assert load_detector(tmp_path / "own.onnx").detector.threshold == pytest.approx(-1.5)
 
 
 def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:

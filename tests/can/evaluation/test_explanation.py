@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.evaluation.explained import (
+from kdgat.can.evaluation.explanation import (
     Ranks,
     first_rank,
+    flooding,
     random_hit,
     rank_attacked,
     read_ranks,
@@ -17,6 +18,7 @@ from kdgat.can.evaluation.explained import (
 )
 from kdgat.canbus import windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features.graphs import round_features
 from tests.can.detection.untrained import WINDOWS, drive
 
 RANKS = Ranks(
@@ -102,3 +104,13 @@ def test_windows_of_unknown_features_are_not_ranked() -> None:
     graphs = windows_to_graphs(drive("malfunction", duration_s=5.0), WINDOWS)
     other = (("renamed", *NODE_FEATURES[1:]), tuple(EDGE_FEATURES))
     assert rank_attacked({}, PooledStores([graphs], features=other)) is None
+
+
+@pytest.mark.parametrize("num_messages", [20, 100, 200, 400])
+def test_a_quarter_of_the_messages_is_no_flood_and_one_message_more_is(num_messages: int) -> None:
+    counts = np.array([num_messages // 4, num_messages // 4 + 1])
+    x = np.zeros((2, len(NODE_FEATURES)), np.float32)
+    x[:, NODE_FEATURES.index("count")] = np.log2(counts) / 4.0
+    x[:, NODE_FEATURES.index("novelty_maximum")] = 1.0
+    round_features(x, NODE_FEATURES)
+    assert flooding(x, np.full(2, num_messages)).tolist() == [False, True]

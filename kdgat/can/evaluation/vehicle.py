@@ -1,29 +1,65 @@
-"""The threshold of one vehicle, from minutes of its traffic that hold no attack: `kdgat calibrate`."""
+"""The operating point of a detector on one vehicle, made of minutes without attack by `kdgat calibrate`, and its file.
+
+Who reads the file neither scores nor loads torch.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
+from pydantic import Field
 
-from kdgat.base import UserError
-from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.lineage import copy_of_trained, lineage_of
-from kdgat.can.evaluation.operating_point import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
+from kdgat.base import UserError, sha256_of_file
+from kdgat.can.evaluation.calibration import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
+from kdgat.can.evaluation.decision import Detector, decide
+from kdgat.can.evaluation.run import FinishedCanRun, copy_of_trained, lineage_of
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
 from kdgat.canbus import read_recording, windows_to_graphs
-from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.near_copies import kept_blocks
 from kdgat.run import OutputDirectory
+from kdgat.run.results import Count, Finite, Versioned
 
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
 MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes are not clean
+
+
+class VehicleCalibration(Versioned):
+    """The operating point of one detector on one vehicle, and what it was made from."""
+
+    fix: ClassVar[str] = "make it with `kdgat calibrate`"
+
+    created: str = Field(description="ISO 8601 with time zone")
+    detector: str
+    seeds: list[int]
+    weights: dict[str, str] = Field(description="seed and model -> SHA-256 of the weights it is for")
+    operating_point: OperatingPoint
+    num_habits_alarms: Count = Field(description="clean windows that are alarms by the habits of identifiers")
+    num_alarms: Count = Field(description="clean windows with an alarm of the network, the habits or both")
+    hours: Finite
+    recordings: dict[str, str] = Field(description="name -> hash of the messages")
+    sentence: str
+
+    def check(self, run: FinishedCanRun, detector: Detector) -> None:
+        """Refuse a detector that this was not made for: UserError."""
+        if (detector.model, list(detector.scalings)) != (self.detector, self.seeds):
+            raise UserError(
+                f"the calibration is for {self.detector} of seeds {self.seeds}, the run decides by {detector.model} of "
+                f"seeds {list(detector.scalings)}: calibrate again"
+            )
+        if weights_of(run, detector) != self.weights:
+            raise UserError(
+                f"the calibration was made with other weights than those of {run.output.path}: calibrate again"
+            )
+
+    def applied_to(self, detector: Detector) -> Detector:
+        """Return the detector at this threshold, with the habits beside it."""
+        return detector.at(self.operating_point)
 
 
 def calibrate_run(
@@ -50,6 +86,8 @@ def calibrate_run(
         RunError, UserError: if the run lacks what is needed.
         RecordingError: naming the file and what to do.
     """
+    from kdgat.can.evaluation.scoring import RecordingScorer
+
     run = FinishedCanRun(OutputDirectory(run_directory))
     scorer = RecordingScorer(run, detector, None if seed is None else [seed])
     trained = _trained_on(run)
@@ -81,7 +119,7 @@ def calibrate_run(
     tables = scorer.score(parts, list(recordings))
     chosen = scorer.default_detector
     table = next(iter(tables.values()))
-    logits = chosen.logits(tables)
+    logits = decide(chosen, tables).logit
     seconds = covered_seconds(table.start_time, table.end_time, table.recording)
     names = ", ".join(recordings)
     _check_length(logits.size, seconds, names)
@@ -100,11 +138,8 @@ def calibrate_run(
         seeds=list(chosen.scalings),
         weights=weights_of(run, chosen),
         operating_point=point,
-        accumulation=learn_accumulation(
-            chosen, scorer.validation, run.node_scores(VALIDATION), scorer.config, scorer.node_scores
-        ),
         num_habits_alarms=num_habits_alarms,
-        num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
+        num_alarms=int(np.count_nonzero(decide(calibrated, tables).is_alarm)),
         hours=seconds / SECONDS_PER_HOUR,
         recordings=recordings,
         sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
@@ -136,3 +171,12 @@ def _check_clean(share: float, what: str, names: str) -> None:
             f"{names}: in {share:.2%} of the windows {what}, at most {MOST_FAR:.0%} is expected of traffic without "
             "attacks; find out what happens there, and give another recording if it is an attack"
         )
+
+
+def weights_of(run: FinishedCanRun, detector: Detector) -> dict[str, str]:
+    """Return the SHA-256 of all weights of the detector's seeds: `seed 0, normal` -> hash."""
+    return {
+        f"seed {seed}, {name}": sha256_of_file(path)
+        for seed in detector.scalings
+        for name, path in sorted(run.weights(seed).items())
+    }

@@ -1,20 +1,31 @@
-"""What the stages of a training run have left behind, found from `run.json` wherever the run lies now."""
+"""A finished run, wherever it lies now: what its stages have left behind, its detectors, what its weights have seen.
 
+Nothing here loads torch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kdgat.base import Config, UserError, validate_config
 from kdgat.base.kept import read_kept
-from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
+from kdgat.can.evaluation.decision import Detector, calibrated_detector, choose_detector, model_names
+from kdgat.can.evaluation.scores import ScoreTable, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
-from kdgat.canbus import ReadLimits
+from kdgat.canbus import ReadLimits, WindowConfig
+from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary, RecordingSummary
+from kdgat.registry.registry import ENTRY_FILE, read_entry
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory
+
+if TYPE_CHECKING:
+    from kdgat.canbus.catalog import RecordingFile
+    from kdgat.canbus.near_copies import Blocks
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`
-NODES_PREFIX: Final = "nodes-"  # the same, of the nodes of windows
 
 M = TypeVar("M", bound=Config)
 
@@ -72,13 +83,6 @@ class FinishedCanRun(FinishedRun):
         artifact = f"{SCORES_PREFIX}{split}"
         return {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
 
-    def node_scores(self, split: str) -> dict[int, NodeScores] | None:
-        """Read what is said of the nodes of one split, per seed; None for a run that an earlier version evaluated."""
-        artifact = f"{NODES_PREFIX}{split}"
-        if any(artifact not in self.outcome(self._evaluations[seed]).artifacts for seed in self.seeds):
-            return None
-        return {seed: read_node_scores(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
-
     def test_splits(self) -> list[str]:
         """List the test splits that were scored."""
         artifacts = self.outcome(self._evaluations[self.seeds[0]]).artifacts
@@ -103,3 +107,81 @@ class FinishedCanRun(FinishedRun):
         """List the recordings that training or validation windows come from."""
         summary = self.summary_of("data_summary", DataSummary)
         return [row for row in summary.recordings if row.role == "train"] if summary is not None else []
+
+
+def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> Detector:
+    """Return the detector of this name and these seeds, calibrated on the run's validation; by default its own.
+
+    Raises UserError for a name or a seed that the run does not have.
+    """
+    config, validation = run.evaluation_config(), run.tables(VALIDATION)
+    missing = [seed for seed in seeds or () if seed not in validation]
+    if missing:
+        raise UserError(f"{run.output.path} has no seed {missing[0]}; it has: {', '.join(map(str, validation))}")
+    chosen = {seed: validation[seed] for seed in seeds or validation}
+    if name is None:
+        return choose_detector(chosen, config)
+    known = model_names(next(iter(chosen.values())))
+    if name not in known:
+        raise UserError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
+    return calibrated_detector(name, chosen, config, with_habits=True)
+
+
+def windows_of(run: FinishedCanRun) -> WindowConfig:
+    """Read how the run cuts recordings into windows."""
+    return validate_config(WindowConfig, run.index.config.get("windows", {}))
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """Recordings that earlier models of a line were trained on."""
+
+    trained: dict[str, str] = field(default_factory=dict)  # content hash -> name of the model that was trained on it
+    notes: tuple[str, ...] = ()  # what is not known
+
+
+def lineage_of(path: Path) -> Lineage:
+    """Follow a run, or a registered model, back to the one that was trained from scratch.
+
+    A registered model is followed by its `entry.json` to those beside it, wherever the registry lies now; a run by the
+    path that it was started from.
+    """
+    trained: dict[str, str] = {}
+    seen: set[Path] = set()
+    try:
+        found = FinishedCanRun(OutputDirectory(path))
+        while (start := _start_of(path, found.index.config)) is not None and start.absolute() not in seen:
+            path = start
+            seen.add(path.absolute())
+            found = FinishedCanRun(OutputDirectory(path))
+            for row in found.trained_recordings():
+                if row.content_hash is not None:
+                    trained.setdefault(row.content_hash, path.name)
+    except (ValueError, OSError) as error:
+        return Lineage(trained, (f"not all that the weights of {path.name} have seen is known: {error}",))
+    return Lineage(trained)
+
+
+def _start_of(path: Path, config: Mapping[str, Any]) -> Path | None:
+    """Return the directory of the run or model that this one started from; None if it began from scratch."""
+    entry = path / ENTRY_FILE
+    if entry.is_file():
+        parent = read_entry(entry).parent
+        return None if parent is None else path.absolute().parent / parent
+    start = config.get("start_from")
+    return None if start is None else Path(start)
+
+
+def near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
+    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
+    return None if file.blocks is None else copy_of_trained(run, file.blocks)
+
+
+def copy_of_trained(run: FinishedCanRun, blocks: "Blocks") -> str | None:
+    """Name the training recording of a run that holds many of the blocks of a recording, if there is one."""
+    from kdgat.canbus.near_copies import holds_much_of
+
+    for row in run.trained_recordings():
+        if row.blocks and holds_much_of(blocks, row.blocks):
+            return f"{row.scenario}/{row.name}"
+    return None

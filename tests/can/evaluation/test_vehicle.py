@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.evaluation.clean_minutes import calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.evaluation.scoring import RecordingScorer
+from kdgat.can.evaluation.vehicle import VehicleCalibration, calibrate_run
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
 from kdgat.family import ScoringRequest
@@ -57,6 +56,9 @@ def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(
     path = tmp_path / "drive.json"
     calibration.write(path)
     assert VehicleCalibration.read(path) == calibration
+    older = json.loads(path.read_text()) | {"accumulation": {"hours_between_false_episodes": 24.0}}
+    path.write_text(json.dumps(older))
+    assert VehicleCalibration.read(path) == calibration, "what evidence that adds up was judged by is left out"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"operating_point": {}}))
     with pytest.raises(RunError, match="make it with `kdgat calibrate`"):
         VehicleCalibration.read(path)

@@ -14,12 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import ConfigurationError, UserError, num_usable_cores
-from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
-from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.run_detector import detector_of, windows_of
-from kdgat.can.evaluation.score_tables import make_node_scores, make_table
-from kdgat.can.evaluation.untrained import baseline_scores
+from kdgat.can.evaluation.decision import Detector, Tables
+from kdgat.can.evaluation.run import FinishedCanRun, detector_of, windows_of
+from kdgat.can.evaluation.scores import baseline_scores, make_table
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.canbus.features import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
 from kdgat.graphs import GraphColumns
@@ -79,14 +76,10 @@ class RecordingScorer:
             )
         self.config = run.evaluation_config()
         self.validation = run.tables(VALIDATION)
-        self.default_detector: DefaultDetector = detector_of(run, detector, seeds)
+        self.default_detector: Detector = detector_of(run, detector, seeds)
         self.windows = windows_of(run)
         self.limits = run.read_limits()
-        self.accumulation = learn_accumulation(
-            self.default_detector, self.validation, run.node_scores(VALIDATION), self.config
-        )
-        self.node_scores: Nodes = {}  # of the windows that were scored last
-        self._places = [(seed, name) for seed, members in self.default_detector.scalings.items() for name in members]
+        self._places = self.default_detector.members
         self._processes = _open_processes(run, self._places, processes)
         self._detectors: dict[int, DetectorSet] = (
             {} if self._processes is not None else _detector_sets(run, self._places)
@@ -123,31 +116,27 @@ class RecordingScorer:
         # Recordings are numbered on behind the part that has a name: the last one.
         labels = [[name] * is_last for one, name in zip(begun, names, strict=True) for is_last in _last_marked(one)]
         baselines = baseline_scores(graphs, NODE_FEATURES)
-        scores, nodes = self._score(begun)
-        self.node_scores = {seed: make_node_scores(graphs, nodes[seed]) for seed in nodes}
         return {
             seed: make_table(graphs, labels, columns | baselines, [False] * len(graphs))
-            for seed, columns in scores.items()
+            for seed, columns in self._score(begun).items()
         }
 
-    def _score(self, begun: Sequence[BegunRecording]) -> tuple[dict[int, Columns], dict[int, Columns]]:
-        """Return the raw scores of all members [G], and what they say of nodes [N], per seed."""
-        scores: dict[int, Columns] = {seed: {} for seed, _ in self._places}
-        nodes: dict[int, Columns] = {seed: {} for seed, _ in self._places}
+    def _score(self, begun: Sequence[BegunRecording]) -> dict[int, Columns]:
+        """Return the raw scores of all members [G] per seed."""
         if self._processes is None:
             from kdgat.can.data.pool import PooledStores
 
             pool = PooledStores([GraphColumns.concatenate(one.graphs) for one in begun])
             with one_thread():
-                for seed, detectors in self._detectors.items():
-                    scores[seed] = detectors.score(pool, [self.default_detector.model])
-                    nodes[seed] = detectors.node_scores
-            return scores, nodes
+                return {
+                    seed: detectors.score(pool, [self.default_detector.model])
+                    for seed, detectors in self._detectors.items()
+                }
         logits = [self._processes.finish(one.pieces) for one in begun if one.pieces is not None]
+        scores: dict[int, Columns] = {seed: {} for seed, _ in self._places}
         for place, (seed, name) in enumerate(self._places):
-            scores[seed][name] = np.concatenate([of_recording[place][0] for of_recording in logits])
-            nodes[seed][name] = np.concatenate([of_recording[place][1] for of_recording in logits])
-        return scores, nodes
+            scores[seed][name] = np.concatenate([of_recording[place] for of_recording in logits])
+        return scores
 
 
 def _last_marked(begun: BegunRecording) -> list[bool]:

@@ -1,7 +1,9 @@
-"""Whether the identifiers that an alarm names first are the attacked ones, by the truth of the recordings.
+"""How suspicious each identifier of a window is, and whether those that an alarm names first are the attacked ones.
 
-Who names them is told apart: the mean of the attention networks beside the habits as `kdgat detect` orders identifiers,
-each network alone with them, and the habits alone. A rank says where in its order the first attacked identifier stands.
+Evidence is what the network says of an identifier, and against whom its habits speak; ranks compare its order with the
+truth of the recordings. Who names them is told apart: the mean of the attention networks beside the habits as
+`kdgat detect` orders identifiers, each network alone with them, and the habits alone. A rank says where in its order
+the first attacked identifier stands.
 """
 
 from __future__ import annotations
@@ -11,24 +13,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from kdgat.base import write_bytes_atomically
-from kdgat.can.data.pool import PooledStores
-from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.results import ExplanationScores, HitRates
 from kdgat.can.models.names import ENSEMBLE, HABITS
 from kdgat.can.models.scaling import CALIBRATED_LIMIT
-from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.canbus.features import NODE_FEATURES
 
+if TYPE_CHECKING:
+    from torch import nn
+
+    from kdgat.can.data.pool import PooledStores
+
+FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
+FLOOD_NOVELTY: Final = 0.1  # share of the recording before the identifier came
+FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
+EVIDENCE_OF_FLOOD: Final = 10.0  # logits: what others suffer from a flood is no reason to name them first
+EVIDENCE_OF_HABITS: Final = 20.0  # against whom they speak
 MOST_EXPLAINED: Final = 20_000  # windows of a scenario, evenly spaced among those that are attacked
 RANK_PREFIX: Final = "rank:"
+_COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}
+
+
+def evidence_of(
+    x: NDArray[np.float32],
+    node_logit: NDArray[np.floating[Any]],
+    num_messages: NDArray[Any],
+    is_accused: NDArray[np.bool_],
+) -> NDArray[np.float64]:
+    """Return how suspicious nodes [N] are, larger is more, from their features [N, F] and the network's logits [N].
+
+    `num_messages` is how many messages their window has, of all or of each; the habits speak against who `is_accused`.
+    """
+    evidence = node_logit.astype(np.float64)
+    evidence = np.where(flooding(x, num_messages), np.maximum(evidence, 0.0) + EVIDENCE_OF_FLOOD, evidence)
+    return np.where(is_accused, np.maximum(evidence, 0.0) + EVIDENCE_OF_HABITS, evidence)
+
+
+def flooding(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the nodes [N] of windows of so many messages that fill the bus and are foreign to it, or make it fast."""
+    has_sent = x[:, _COLUMN["waiting"]] == 0.0
+    # A whole number: the logarithm was rounded, and a share of exactly FLOOD_SHARE is none that is larger.
+    share = np.rint(np.exp2(4.0 * x[:, _COLUMN["count"]].astype(np.float64))) / num_messages
+    is_foreign = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["novelty_maximum"]] > FLOOD_NOVELTY)
+    return has_sent & (share > FLOOD_SHARE) & (is_foreign | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE))
 
 
 @dataclass(frozen=True)
@@ -46,6 +78,10 @@ def rank_attacked(networks: Mapping[str, nn.Module], pool: PooledStores) -> Rank
 
     None for windows of other features than those that evidence is read from.
     """
+    import torch  # whom an alarm names, `kdgat detect` asks without it
+
+    from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
+
     if pool.features is None or tuple(pool.features[0]) != tuple(NODE_FEATURES):
         return None
     attacked = np.concatenate([np.asarray(part["node_y"]) == 1 for part in pool.parts])
