@@ -114,6 +114,7 @@ class RecordingsStageConfig(Config):
     )
     notes: tuple[str, ...] = ()
     calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
+    profile: str | None = Field(None, description="file of `kdgat profile` by which habits are judged")
 
 
 class ComparisonStageConfig(Config):

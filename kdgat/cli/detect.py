@@ -91,9 +91,8 @@ def detect(
 ) -> None:
     """Find attacks in CAN traffic: when, how sure, which identifiers and why, and a guess of the kind.
 
-    A window is an alarm if the network's probability reaches the threshold, or if the habits of identifiers say so; so
-    is one in which a network's evidence of an identifier has added up over windows. Windows no more than a second apart
-    are one alarm. Without --model the habits decide alone.
+    A window is an alarm if the network's probability reaches the threshold, or if the habits of identifiers say so.
+    Windows no more than a second apart are one alarm. Without --model the habits decide alone.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which

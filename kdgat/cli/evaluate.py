@@ -21,6 +21,12 @@ Calibration = Annotated[
     Path | None,
     typer.Option("--calibration", metavar="FILE", help="Use the threshold of `kdgat calibrate` for this vehicle."),
 ]
+Profile = Annotated[
+    Path | None,
+    typer.Option(
+        "--profile", metavar="FILE", help="Judge the habits of identifiers by this profile of `kdgat profile`."
+    ),
+]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="Folder below --data-root (default: the run's dataset).")
 ]
@@ -47,6 +53,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         dataset: Dataset = None,
         catalog: options.Catalog = None,
         calibration: Calibration = None,
+        profile: Profile = None,
         quiet: options.Quiet = False,
         *,
         jobs_at: JobOptions,
@@ -66,7 +73,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
             check_file(json_path, "--json")
         OutputDirectory(run).read_index()  # before torch is loaded
         where, resources = jobs_at.read()
-        request = ScoringRequest(run, data_root, dataset, catalog, calibration)
+        request = ScoringRequest(run, data_root, dataset, catalog, calibration, profile)
         if where.scheduler == "local":
             results = _score_here(detects, request, quiet=quiet)
         else:

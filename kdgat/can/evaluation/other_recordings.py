@@ -25,6 +25,7 @@ from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, Work
 
 if TYPE_CHECKING:
     from kdgat.canbus.catalog import DatasetEntry, RecordingFile
+    from kdgat.canbus.profile import Profile
 
 
 RESULTS_FILE: Final = "results.json"
@@ -40,6 +41,7 @@ def evaluate_run(
     catalog: Path | str | None = None,
     lineage: Lineage | None = None,
     calibration: Path | str | None = None,
+    profile: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
     work: Work | None = None,
@@ -55,6 +57,8 @@ def evaluate_run(
         catalog: YAML file with entries of one's own.
         lineage: what those models were trained on; by default looked up.
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
+        profile: file of `kdgat profile` by which the habits of identifiers are judged; its recordings are left out, and
+            those that it does not fit are judged without it.
         progress: called with what is read, how many recordings are done, and how many there are.
         processes: that score, this one among them, each on one core; by default as many as are worthwhile on the cores
             that this one may use. They change no score.
@@ -62,11 +66,12 @@ def evaluate_run(
 
     Raises:
         UserError: if the run lacks what is needed, or nothing is left to score.
-        UserError: if the calibration is of another detector.
+        UserError: if the calibration is of another detector, or a profile is given to one that asks no habits.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
     from kdgat.canbus.catalog import find_entry
+    from kdgat.canbus.profile import Profile
 
     finished = FinishedCanRun(OutputDirectory(run))
     dataset, catalog = dataset or finished.dataset, catalog or finished.catalog
@@ -76,10 +81,19 @@ def evaluate_run(
     with _scorer(finished, processes, work) as scorer:
         lineage = lineage_of(finished.output.path) if lineage is None else lineage
         vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
-        files, notes = _unseen(finished, entry, data_root, leave_out, lineage, vehicle)
+        learned = None if profile is None else Profile.read(Path(profile))
+        if learned is not None and not scorer.default_detector.rule.habits:
+            raise UserError(
+                f"--profile {profile} is for the habits of identifiers, which this run's detector does not ask"
+            )
+        files, notes = _unseen(finished, entry, data_root, leave_out, lineage, vehicle, learned)
         if vehicle is not None:
             notes.append(f"threshold of the calibration {calibration}")
-        return _score(scorer, finished, files, dataset, notes=notes, calibration=vehicle, progress=progress)
+        if learned is not None:
+            notes.append(f"habits judged by the profile {profile}, of {learned.seconds:,.0f} s")
+        return _score(
+            scorer, finished, files, dataset, notes=notes, calibration=vehicle, profile=learned, progress=progress
+        )
 
 
 def _guessed_windows(run: FinishedCanRun, folder: Path, leave_out: Sequence[str]) -> int:
@@ -99,6 +113,7 @@ def _unseen(
     leave_out: Sequence[str],
     lineage: Lineage,
     vehicle: VehicleCalibration | None,
+    profile: "Profile | None",
 ) -> "tuple[list[RecordingFile], list[str]]":
     """Return the recordings of a dataset that nothing was learned from, and notes on the others."""
     from kdgat.canbus import find_recordings
@@ -110,6 +125,8 @@ def _unseen(
     trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
     if vehicle is not None:
         trained_on |= {content: f"its threshold was set on it: {name}" for name, content in vehicle.recordings.items()}
+    if profile is not None:
+        trained_on |= {drive.content_hash: f"the profile learned it: {drive.name}" for drive in profile.drives}
     found = find_recordings(data_root, entry, leave_out=leave_out, limits=run.read_limits())
     trained_on |= {
         file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
@@ -185,6 +202,7 @@ def _score(
     *,
     notes: Sequence[str] = (),
     calibration: VehicleCalibration | None = None,
+    profile: "Profile | None" = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
     from kdgat.canbus.features import window_chunks
@@ -197,6 +215,7 @@ def _score(
     summary = RunningSummary(windows)
     for note in notes:
         summary.note(note)
+    known = None if profile is None else profile.known()
 
     num_scored = 0
     tests: dict[str, Tables] = {}
@@ -213,7 +232,11 @@ def _score(
             messages = file.read(limits)
             for note in require_judgeable(file.path, messages).notes():
                 summary.note(f"{scenario}/{file.name}: {note}")
-            recording = scorer.begin(window_chunks(messages, windows, num_windows=WINDOWS_AT_ONCE))
+            fitting = known
+            if profile is not None and (problem := profile.misfit(messages.timestamp, messages.identifier)):
+                summary.note(f"{scenario}/{file.name}: judged without the profile, which {problem}")
+                fitting = None
+            recording = scorer.begin(window_chunks(messages, windows, num_windows=WINDOWS_AT_ONCE, known=fitting))
             summary.add(summarise_recording(messages, file.role, *recording.graphs), list_bad_rows(messages))
             if progress is not None:
                 progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
@@ -261,6 +284,7 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         catalog=config.catalog,
         lineage=Lineage(config.also_trained, config.notes),
         calibration=config.calibration,
+        profile=config.profile,
         progress=show,
         work=directory.work,
     )
@@ -287,7 +311,8 @@ def make_evaluation(request: ScoringRequest, *, below: Path | None = None) -> Ru
     config = RecordingsStageConfig(**given, also_trained=lineage.trained, notes=lineage.notes)
     dataset, catalog = request.dataset or run.dataset, request.catalog or run.catalog
     recordings = find_entry(dataset, request.data_root, catalog).folder_in(request.data_root)
-    reads = [run.output.path, recordings, *(path for path in (catalog, request.calibration) if path is not None)]
+    files = (catalog, request.calibration, request.profile)
+    reads = [run.output.path, recordings, *(path for path in files if path is not None)]
     spec = StageSpec(
         family=run.index.family,
         stage=SCORE_RECORDINGS,

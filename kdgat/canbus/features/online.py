@@ -117,13 +117,21 @@ class OnlineWindows:
 
 
 def window_chunks(
-    messages: Messages, config: WindowConfig, size: int = CHUNK_MESSAGES, *, num_windows: int | None = None
+    messages: Messages,
+    config: WindowConfig,
+    size: int = CHUNK_MESSAGES,
+    *,
+    num_windows: int | None = None,
+    known: Known | None = None,
 ) -> Iterator[GraphColumns]:
-    """Yield the graphs of a recording, those of `windows_to_graphs`, some messages or windows at a time."""
+    """Yield the graphs of a recording, those of `windows_to_graphs`, some messages or windows at a time.
+
+    `known`: what a profile knows of the vehicle.
+    """
     first = size
     if num_windows is not None:  # each window has its last message `stride` after that of the one before
         first, size = config.size + (num_windows - 1) * config.stride, num_windows * config.stride
-    stream = OnlineWindows(config)
+    stream = OnlineWindows(config, known)
     for start in (0, *range(first, len(messages), size)):
         yield stream.feed(messages.select(slice(start, start + size if start else first)))
     yield stream.finish()

@@ -1,6 +1,7 @@
 """A run trained on recordings alone, and its detector on recordings that it has never met."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import BASELINE_FEATURES
 from kdgat.can.evaluation.stage import collect_results
-from kdgat.canbus import Messages, read_recording
+from kdgat.canbus import Messages, make_vehicle, read_recording, simulate
 from kdgat.canbus.features import FEATURE_VERSION
+from kdgat.canbus.profile import learn_profile
 from kdgat.run import OutputDirectory
 from kdgat.stage import Work
 from tests.canbus.recording_files import write_csv
@@ -91,6 +93,36 @@ def test_a_scenario_never_heard_of_is_measured_under_its_name(
         bool(messages.label[start : start + 100].any()) for start in range(0, len(messages) - 99, 100)
     )
     assert set(scenario.recordings) == {"brand_new/drive"}
+
+
+def test_a_profile_of_the_vehicle_finds_what_its_habits_alone_do_not(output: OutputDirectory, tmp_path: Path) -> None:
+    vehicle = make_vehicle(77, "gingko")
+    learned, drive, other = (
+        simulate(vehicle, 70.0, seed=3),
+        simulate(vehicle, 30.0, seed=4),
+        simulate(make_vehicle(5), 20.0),
+    )
+    numbers, counts = np.unique(drive.identifier, return_counts=True)
+    silent = int(numbers[counts.argmax()])  # the most frequent one, from the beginning on
+    attacked = replace(
+        drive.select(drive.identifier != silent), label=np.ones(int((drive.identifier != silent).sum()), np.uint8)
+    )
+    for name, messages in (("suppressed", attacked), ("learned", learned), ("other", other)):
+        write_csv(tmp_path / "synthetic" / "test_01" / f"{name}.csv", messages)
+    content = read_recording(tmp_path / "synthetic" / "test_01" / "learned.csv")
+    profile = tmp_path / "car.json"
+    learn_profile([("learned.csv", content)]).write(profile)
+    without = evaluate_run(output.path, tmp_path, processes=1)
+    found = evaluate_run(output.path, tmp_path, processes=1, profile=profile)
+    habits = [one.models["habits"]["0"]["test_01"] for one in (without, found)]
+    assert habits[0].recall == 0.0
+    assert habits[1].recall is not None
+    assert habits[1].recall > 0.1  # for five seconds of thirty
+    assert set(found.scenarios["test_01"].recordings) == {"test_01/suppressed", "test_01/other"}
+    notes = "\n".join(found.data.notes)
+    assert "left out, the profile learned it: learned.csv: test_01/learned" in notes
+    assert "test_01/other: judged without the profile, which expects" in notes
+    assert f"habits judged by the profile {profile}, of 70 s" in notes
 
 
 def test_recordings_without_attack_have_a_false_alarm_rate_and_no_f1(
