@@ -168,11 +168,12 @@ def _hidden(results: Results, missing: list[str]) -> Section:
 
 
 def _vehicle_names(content: RunContent[Results]) -> Callable[[str], str | None]:
-    """Return what names the car of a recording, as the catalog of the run has it."""
+    """Return what names the car of `<scenario>/<recording>`, as the catalog of the run has it."""
     data = {} if content.index is None else content.index.config.get("data", {})
     own = content.path / str(data.get("catalog"))  # an absolute path stays what it is
     entries = load_catalog(own if data.get("catalog") and own.is_file() else None)
-    return entries.get(content.results.dataset, DatasetEntry(name=content.results.dataset)).vehicle_of
+    entry = entries.get(content.results.dataset, DatasetEntry.of_folder(content.results.dataset))
+    return lambda title: entry.vehicle_of(title.partition("/")[2])
 
 
 def _models(content: RunContent[Results], missing: list[str]) -> Section:
