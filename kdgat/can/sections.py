@@ -24,7 +24,10 @@ class PreparedDataConfig(Config):
 
     dataset: str
     hold_out: tuple[str, ...] = ()
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)  # of every recording, or of the vehicles
+    # vehicles: all recordings of some vehicles validate, and none of them trains; recordings: the last part of each
+    # one does; auto: vehicles, where enough of them are known. A key that came later: see `edge_features`.
+    validation: Literal["auto", "recordings", "vehicles"] = Field("auto", exclude_if=lambda value: value == "auto")
     gap: int = Field(5, ge=0)
     seed: int = Field(0, ge=0, lt=10**9)
     max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)

@@ -29,10 +29,11 @@ HELD_OUT = "held_out"
 """Scenario of the recordings that `split_roles` keeps out of training."""
 VEHICLE_GROUP = "vehicle"
 FOLDER_PATTERN = (
-    r"^(?!.*(attack|dos|flood|fuzz|spoof|replay|suppress|masquerade|malfunction|normal|benign)|(drive|trip|log|can)[-_ ])"
+    r"^(?![^/]*(attack|dos|flood|fuzz|spoof|replay|suppress|masquerade|malfunction|normal|benign))"
+    r"(?!(drive|trip|log|can)[-_ ])"
     r"(?P<vehicle>[^/]+?)(/.*|[-_ ]\d+)$"
 )
-"""How people lay out many vehicles, `<vehicle>/<recording>` and `<vehicle>-<number>`; not kinds of attacks, nor numbered drives."""
+"""How people lay out many vehicles, `<vehicle>/<recording>` and `<vehicle>-<number>`; not attacks, nor drives."""
 
 
 class DatasetError(UserError):

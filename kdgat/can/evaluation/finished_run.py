@@ -102,4 +102,4 @@ class FinishedCanRun(FinishedRun):
     def trained_recordings(self) -> list[RecordingSummary]:
         """List the recordings that training or validation windows come from."""
         summary = self.summary_of("data_summary", DataSummary)
-        return [row for row in summary.recordings if row.role == "train"] if summary is not None else []
+        return [row for row in summary.recordings if row.role in ("train", "validation")] if summary else []
