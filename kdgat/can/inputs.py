@@ -35,8 +35,8 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     """Describe the recordings of a dataset as `<role>/<scenario>/<recording>` -> file.
 
     The role says whether a recording trains or tests, or holds the messages of another one and is not used. To know
-    that, every recording is read once. Of many vehicles, the role of what trains or validates names the vehicle, as
-    `train@kia`. A file beside a recording that tells its labels is an input, too.
+    that, every recording is read once. Where many vehicles train, the role names the vehicle, too: `train@kia`. A
+    file beside a recording that tells its labels is an input, too.
 
     Raises:
         DatasetError, RecordingError: naming the folder or file and what to do.
@@ -45,10 +45,10 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits)
     recordings = split_roles(found, data.hold_out)
     division = VehicleDivision.of((file.vehicle for file in recordings.require_train()), data)
-    inputs = {}
-    for file in recordings:
-        role = division.role_of(file.vehicle) if file.role == "train" else file.role
-        inputs[f"{role}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
+    inputs = {
+        f"{division.role_of(file.role, file.vehicle)}/{file.scenario}/{file.name}": StageInput.of_file(file.path)
+        for file in recordings
+    }
     for dropped in recordings.dropped:
         file = dropped.recording
         inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)

@@ -22,7 +22,7 @@ class RecordingSummary(Config):
     scenario: str
     role: str = Field(description="train (and validation, where each recording does both), validation or test")
     vehicle: str | None = Field(
-        default=None, description="that it is of, where many train", exclude_if=lambda v: v is None
+        default=None, description="that it is of; where many train", exclude_if=lambda v: v is None
     )
     num_messages: Count = 0
     num_windows: Count = 0

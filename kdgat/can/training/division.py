@@ -55,10 +55,11 @@ class VehicleDivision:
         count = min(max(1, round(data.validation_fraction * len(known))), len(known) - 1)
         return cls(known, frozenset(drawn[:count]))
 
-    def role_of(self, vehicle: str | None) -> str:
-        """Name the role of a training recording as an input, with its vehicle where they are told apart."""
-        role = VALIDATION_ROLE if vehicle in self.validating else TRAIN_ROLE
-        return f"{role}{OF_VEHICLE}{vehicle.replace('/', '-')}" if vehicle and vehicle in self.known else role
+    def role_of(self, role: str, vehicle: str | None) -> str:
+        """Name the role of a recording as an input, with its vehicle where they are told apart."""
+        if role == TRAIN_ROLE and vehicle in self.validating:
+            role = VALIDATION_ROLE
+        return f"{role}{OF_VEHICLE}{vehicle.replace('/', '-')}" if vehicle and self.known else role
 
     def sentence(self) -> str:
         """Say which vehicles validate."""
