@@ -1,5 +1,6 @@
 """What the stages of a training run have left behind, found from `run.json` wherever the run lies now."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -9,6 +10,7 @@ from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import ReadLimits
+from kdgat.canbus.features import VALIDATION
 from kdgat.canbus.summary import DataSummary, RecordingSummary
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory
 
@@ -68,9 +70,18 @@ class FinishedCanRun(FinishedRun):
         return validate_config(EvaluationConfig, self.index.config.get("evaluation", {}))
 
     def tables(self, split: str) -> dict[int, ScoreTable]:
-        """Read the scores of one split, per seed."""
+        """Read the scores of one split, per seed, with the vehicles of its recordings where many train."""
         artifact = f"{SCORES_PREFIX}{split}"
-        return {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
+        tables = {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
+        role = split if split == VALIDATION else "test"
+        rows = [row for row in self._data_summary().recordings if row.role == role and row.vehicle]
+        vehicle_of = {f"{row.scenario}/{row.name}": row.vehicle or "" for row in rows}
+        return {
+            seed: replace(table, vehicles=tuple(vehicle_of.get(name, "") for name in table.recording_names))
+            if vehicle_of
+            else table
+            for seed, table in tables.items()
+        }
 
     def node_scores(self, split: str) -> dict[int, NodeScores] | None:
         """Read what is said of the nodes of one split, per seed; None for a run that an earlier version evaluated."""
@@ -101,5 +112,7 @@ class FinishedCanRun(FinishedRun):
 
     def trained_recordings(self) -> list[RecordingSummary]:
         """List the recordings that training or validation windows come from."""
-        summary = self.summary_of("data_summary", DataSummary)
-        return [row for row in summary.recordings if row.role in ("train", "validation")] if summary else []
+        return [row for row in self._data_summary().recordings if row.role in ("train", "validation")]
+
+    def _data_summary(self) -> DataSummary:
+        return self.summary_of("data_summary", DataSummary) or DataSummary()
