@@ -202,6 +202,7 @@ def _score(
     for note in notes:
         summary.note(note)
 
+    vehicle_of = {f"{file.scenario}/{file.name}": file.vehicle or "" for file in files}
     num_scored = 0
     tests: dict[str, Tables] = {}
     nodes: dict[str, Nodes] = {}
@@ -209,7 +210,8 @@ def _score(
 
     def finish() -> None:
         for scenario, (parts, names) in begun.items():
-            tests[scenario] = scorer.score(parts, names)
+            tables, vehicles = scorer.score(parts, names), tuple(vehicle_of[name] for name in names)
+            tests[scenario] = {seed: replace(table, vehicles=vehicles) for seed, table in tables.items()}
             nodes[scenario] = scorer.node_scores
         begun.clear()
 

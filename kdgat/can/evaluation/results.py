@@ -18,7 +18,7 @@ from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.run import Interval, Measure
-from kdgat.run.results import Count, RunResults, Value
+from kdgat.run.results import Count, Finite, RunResults, Value
 
 DETECTOR = "detector"  # key of the default detector among the models' curves
 DEFAULT_DETECTOR = "default detector"  # what people are told of it
@@ -102,6 +102,15 @@ class AccumulatedEvidence(Config):
     is_counted: bool = Field(description="whether F1 and the like count the windows that it marks")
 
 
+class VehicleAlarms(Config):
+    """False alarms on one vehicle."""
+
+    num_windows: Count = Field(description="without attack")
+    num_false_alarms: Count
+    num_false_episodes: Count = Field(description="false alarms less than a second apart as one")
+    hours: Finite = Field(description="time that these windows cover")
+
+
 class ConfidenceInterval(Config):
     """A confidence interval of 95 %."""
 
@@ -118,6 +127,9 @@ class Breakdown(Config):
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
     episodes: Episodes | None = None
     accumulated: AccumulatedEvidence | None = None
+    vehicles: dict[str, VehicleAlarms] = Field(
+        default={}, description="vehicle -> its false alarms, where several are", exclude_if=lambda value: not value
+    )
     f1_interval: ConfidenceInterval | None = Field(
         default=None, description="bootstrap over blocks of consecutive windows"
     )

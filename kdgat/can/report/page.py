@@ -18,6 +18,7 @@ from kdgat.can.evaluation.tables import (
     format_value,
     hidden_table,
     kinds_table,
+    vehicles_table,
 )
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.names import described, model_name
@@ -148,7 +149,7 @@ def _scenarios(results: Results) -> Section:
 
 def _hidden(results: Results, missing: list[str]) -> Section:
     section = Section("hidden", "What hides behind F1 and AUC")
-    known = (hidden_table(results), accumulation_table(results), kinds_table(results))
+    known = (hidden_table(results), vehicles_table(results), accumulation_table(results), kinds_table(results))
     found = [table for table in known if table is not None]
     if not found:
         missing.append("results.json does not say how alarms spread over intensities, kinds and attacks.")
