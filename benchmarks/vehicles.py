@@ -131,11 +131,8 @@ def main() -> None:
         group, output = set(names[number :: options.groups]), options.out / f"run-{number}"
         if not (options.out / f"data-{number}").exists():
             make_dataset(options.out / f"data-{number}" / "fleet", vehicles, group, options)
-        command = [
-            str(Path(sys.executable).with_name("kdgat")),
-            *["train", "can", "--dataset", "fleet", "--preset", "quick"],
-        ]
-        command += ["--data-root", str(options.out / f"data-{number}"), "--out", str(output)]
+        command = [str(Path(sys.executable).with_name("kdgat")), "train", "can", "--dataset", "fleet"]
+        command += ["--preset", "quick", "--data-root", str(options.out / f"data-{number}"), "--out", str(output)]
         for override in ("stages=[prepare,normal,evaluation]", "seeds=[0]", *options.overrides):
             command += ["-O", override]
         subprocess.run(command, check=True)
