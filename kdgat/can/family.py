@@ -15,6 +15,7 @@ from kdgat.can.evaluation.tables import (
     kinds_table,
     models_table,
     scores_table,
+    vehicles_table,
 )
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_within_dataset
@@ -120,6 +121,7 @@ class CanFamily(Family):
         more = (
             compared_table(results),
             hidden_table(results),
+            vehicles_table(results),
             kinds_table(results),
         )
         if not results.scenarios:  # nothing was tested: these tables would be headings alone

@@ -7,7 +7,7 @@ from pathlib import Path
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.can.training.division import Division
+from kdgat.can.training.division import Division, VehicleDivision
 from kdgat.canbus import ReadLimits, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
@@ -35,7 +35,8 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     """Describe the recordings of a dataset as `<role>/<scenario>/<recording>` -> file.
 
     The role says whether a recording trains or tests, or holds the messages of another one and is not used. To know
-    that, every recording is read once. A file beside a recording that tells its labels is an input, too.
+    that, every recording is read once. Where many vehicles train, the role names the vehicle, too: `train@kia`. A
+    file beside a recording that tells its labels is an input, too.
 
     Raises:
         DatasetError, RecordingError: naming the folder or file and what to do.
@@ -43,8 +44,11 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
     found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits)
     recordings = split_roles(found, data.hold_out)
-    recordings.require_train()
-    inputs = {f"{file.role}/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
+    division = VehicleDivision.of((file.vehicle for file in recordings.require_train()), data)
+    inputs = {
+        f"{division.role_of(file.role, file.vehicle)}/{file.scenario}/{file.name}": StageInput.of_file(file.path)
+        for file in recordings
+    }
     for dropped in recordings.dropped:
         file = dropped.recording
         inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
@@ -97,7 +101,8 @@ def check_recordings(config: CanConfig) -> None:
     scenario_of = {place.path: place.scenario for place in places}
     counts = {file.path: check_head(file.path) for file in unread}
     longest = max((counts[path] or MANY_MESSAGES for path in training), default=0)
-    if not Division.of(longest, config).has_windows(longest, config.windows):
+    division = VehicleDivision.of((file.vehicle for file in split.train), data)
+    if not division.validating and not Division.of(longest, config).has_windows(longest, config.windows):
         raise DatasetError(
             f"dataset {data.dataset!r}: the longest training recording has {longest} messages at most, too few for a "
             f"window that trains and one that validates; give longer recordings, or change data.validation_fraction="

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
+from kdgat.can.training.division import VehicleDivision
 from kdgat.canbus import ReadLimits, WindowConfig, find_recordings
 from kdgat.canbus.catalog import (
     DatasetError,
@@ -149,7 +150,9 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
         count = sum(num_windows(file.num_messages, windows) for file in files)
         parts.append(f"{counted(len(files), f'{noun} recording')} ({counted(count, 'window')})")
     copies = f"; {counted(len(recordings.dropped), 'copy', 'copies')} left out" if recordings.dropped else ""
-    share = f"the last {data.validation_fraction:.0%} of each training recording validates"
+    division = VehicleDivision.of((file.vehicle for file in recordings.train), data)
+    last = f"the last {data.validation_fraction:.0%} of each training recording validates"
+    share = division.sentence() if division.validating else last
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 
 

@@ -27,6 +27,13 @@ from kdgat.canbus.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_bl
 Role = Literal["train", "test"]
 HELD_OUT = "held_out"
 """Scenario of the recordings that `split_roles` keeps out of training."""
+VEHICLE_GROUP = "vehicle"
+FOLDER_PATTERN = (
+    r"^(?![^/]*(attack|dos|flood|fuzz|spoof|replay|suppress|masquerade|malfunction|normal|benign))"
+    r"(?!(drive|trip|log|can)[-_ ])"
+    r"(?P<vehicle>[^/]+?)(/.*|[-_ ]\d+)$"
+)
+"""How people lay out many vehicles, `<vehicle>/<recording>` and `<vehicle>-<number>`; not attacks, nor drives."""
 
 
 class DatasetError(UserError):
@@ -34,7 +41,11 @@ class DatasetError(UserError):
 
 
 class DatasetEntry(Config):
-    """Describe one dataset: its folder, which scenarios train, which vehicles its names hold."""
+    """Describe one dataset: its folder, which scenarios train, which vehicles its names hold.
+
+    >>> DatasetEntry.of_folder("mine").vehicle_of("honda-civic-2019-01")
+    'honda-civic-2019'
+    """
 
     name: str
     description: str = ""
@@ -45,6 +56,19 @@ class DatasetEntry(Config):
     train_scenarios: tuple[str, ...] = ("train_*",)
     windows: int | None = Field(None, ge=1)
     vehicles: dict[str, str] = Field(default_factory=dict)
+    vehicle_pattern: str | None = None  # where there are too many to list
+
+    @field_validator("vehicle_pattern")
+    @classmethod
+    def _require_a_group(cls, pattern: str | None) -> str | None:
+        if pattern is not None:
+            try:
+                groups = re.compile(pattern).groupindex
+            except re.error as error:
+                raise ValueError(f"{pattern!r} is no regular expression: {error}") from error
+            if VEHICLE_GROUP not in groups:
+                raise ValueError(f"{pattern!r} names no vehicle: write (?P<{VEHICLE_GROUP}>...) around what does")
+        return pattern
 
     @field_validator("vehicles")
     @classmethod
@@ -65,7 +89,13 @@ class DatasetEntry(Config):
         for vehicle, pattern in self.vehicles.items():
             if re.search(pattern, recording, re.IGNORECASE):
                 return vehicle
-        return None
+        found = re.search(self.vehicle_pattern, recording, re.IGNORECASE) if self.vehicle_pattern else None
+        return (found[VEHICLE_GROUP] or None) if found else None
+
+    @classmethod
+    def of_folder(cls, name: str, description: str = "") -> DatasetEntry:
+        """Return the entry of a folder that the catalog does not know."""
+        return cls(name=name, description=description, vehicle_pattern=FOLDER_PATTERN)
 
     def folder_in(self, data_root: Path | str) -> Path:
         """Return the dataset's folder under a data root."""
@@ -207,14 +237,14 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
 
 def entry_or_default(name: str, catalog: Path | str | None = None) -> DatasetEntry:
     """Return the entry of a dataset, or the default one where there is none; its folder may be missing."""
-    return load_catalog(catalog).get(name, DatasetEntry(name=name))
+    return load_catalog(catalog).get(name, DatasetEntry.of_folder(name))
 
 
 def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = None) -> DatasetEntry:
     """Find a dataset by name; a folder of that name without an entry gets the default one."""
     check_dataset_name(name)
     entries = load_catalog(catalog)
-    entry = entries.get(name, DatasetEntry(name=name))
+    entry = entries.get(name, DatasetEntry.of_folder(name))
     if not entry.folder_in(data_root).is_dir():
         raise DatasetError(_missing_folder_text(entry, Path(data_root), known=name in entries))
     return entry

@@ -10,6 +10,7 @@ from kdgat.canbus.near_copies import kept_blocks, sketch
 from kdgat.graphs import GraphColumns
 
 DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
+VEHICLES = "vehicles"  # attribute of a store: of each recording, where many train
 LABELS_ROLE = "labels"  # of a file beside a recording that tells its labels
 Count = Annotated[int, Field(ge=0)]
 
@@ -19,7 +20,10 @@ class RecordingSummary(Config):
 
     name: str
     scenario: str
-    role: str = Field(description="train, validation or test")
+    role: str = Field(description="train (and validation, where each recording does both), validation or test")
+    vehicle: str | None = Field(
+        default=None, description="that it is of; where many train", exclude_if=lambda v: v is None
+    )
     num_messages: Count = 0
     num_windows: Count = 0
     num_attack_windows: Count = 0
@@ -119,19 +123,22 @@ class RunningSummary:
         self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
 
 
-def summarise_recording(messages: Messages, role: str, *graphs: GraphColumns) -> RecordingSummary:
+def summarise_recording(
+    messages: Messages, role: str, *graphs: GraphColumns, vehicle: str | None = None
+) -> RecordingSummary:
     """Describe one recording, and the windows that it was cut into, in one part or several."""
     return RecordingSummary(
         name=messages.name,
         scenario=messages.scenario,
         role=role,
+        vehicle=vehicle,
         num_messages=len(messages),
         num_windows=sum(part.num_graphs for part in graphs),
         num_attack_windows=sum(int(part["y"].sum()) for part in graphs),
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         content_hash=messages.content_hash(),
-        blocks=sketch(kept_blocks(messages)) if role == "train" else [],
+        blocks=sketch(kept_blocks(messages)) if role in ("train", "validation") else [],
     )
 
 

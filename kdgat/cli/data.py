@@ -38,7 +38,7 @@ def list_datasets(
     as_json: options.AsJson = False,
 ) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
-    from kdgat.canbus.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
+    from kdgat.canbus.catalog import DatasetEntry, DatasetError, RecordingPlace, discover_recordings, load_catalog
 
     if data_root is not None and not data_root.is_dir():
         kind = "is no folder" if data_root.exists() else "no such folder"
@@ -52,21 +52,22 @@ def list_datasets(
     if data_root.is_dir():
         for folder in sorted(data_root.iterdir()):
             if folder.is_dir() and not folder.name.startswith(".") and folder.name not in known_folders:
-                entries[folder.name] = DatasetEntry(name=folder.name, description="(no catalog entry: defaults)")
+                entries[folder.name] = DatasetEntry.of_folder(folder.name, "(no catalog entry: defaults)")
     listed: list[dict[str, Any]] = []
     for name, entry in entries.items():
         folder = entry.folder_in(data_root)
-        scenarios: list[str] = []
+        places: list[RecordingPlace] = []
         try:
-            scenarios = [place.scenario for place in discover_recordings(folder)] if folder.is_dir() else []
+            places = discover_recordings(folder) if folder.is_dir() else []
         except DatasetError:
             if name not in load_catalog(catalog):
                 continue  # a folder of something else
         listed.append(
             {
                 "name": name,
-                "num_recordings": len(scenarios),
-                "scenarios": sorted(set(scenarios)),
+                "num_recordings": len(places),
+                "scenarios": sorted({place.scenario for place in places}),
+                "vehicles": sorted({vehicle for place in places if (vehicle := entry.vehicle_of(place.name))}),
                 "description": entry.description,
                 "source": entry.source,
                 "url": entry.url,
@@ -76,10 +77,17 @@ def list_datasets(
     if as_json:
         _print_json(listed)
         return
+    counted = ("num_recordings", "scenarios", "vehicles")
     rows = [
-        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", row["description"]] for row in listed
+        [
+            row["name"],
+            *(row[key] if isinstance(row[key], int) else len(row[key]) for key in counted),
+            row["description"],
+        ]
+        for row in listed
     ]
-    _print_table(["dataset", "recordings", "scenarios", "what it is"], rows, numeric=(1, 2))
+    rows = [[cell or "-" for cell in row] for row in rows]
+    _print_table(["dataset", "recordings", "scenarios", "vehicles", "what it is"], rows, numeric=(1, 2, 3))
     for line in ("where to get them:", *_where_to_get(listed)):
         _print(line)
     if not data_root.is_dir():

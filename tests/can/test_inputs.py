@@ -30,6 +30,21 @@ def test_every_recording_is_an_input_whatever_is_held_out(tmp_path: Path) -> Non
     }
 
 
+def test_of_many_vehicles_some_validate_whole(tmp_path: Path) -> None:
+    for number in range(8):
+        for drive in (1, 2):
+            messages = random_messages(50, seed=10 * number + drive)
+            write_text(
+                tmp_path / "fleet" / "train_a" / f"car{number}" / f"{drive}.csv", messages, "can-train-and-test.csv"
+            )
+    inputs = recording_inputs(DataConfig(dataset="fleet", data_root=str(tmp_path)))
+    roles = {key.split("/")[0] for key in inputs}
+    assert len(inputs) == 16
+    assert {role.partition("@")[2] for role in roles} == {f"car{number}" for number in range(8)}
+    assert sum(role.startswith("validation@") for role in roles) == 2  # and none of them has the other role, too
+    assert len(roles) == 8
+
+
 def config_of(root: Path, *overrides: str) -> CanConfig:
     data = {"dataset": "cars", "data_root": str(root)}
     return CanConfig.from_preset("quick", {"data": data}, overrides)

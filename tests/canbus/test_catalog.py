@@ -254,6 +254,42 @@ def test_published_datasets_have_entries() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("recording", "vehicle"),
+    [
+        ("bmw-e65-01", "bmw-e65"),
+        ("honda-civic-type-r-2019-01", "honda-civic-type-r-2019"),
+        ("kia soul 3", "kia soul"),
+        ("bmw-e65/monday/drive-7", "bmw-e65"),
+        ("monday", None),
+        ("drive-7", None),
+        ("fuzzing_attack_1", None),
+        ("DoS-3", None),
+    ],
+)
+def test_folder_without_an_entry_has_vehicles_by_subfolder_or_by_a_number_at_the_end(
+    recording: str, vehicle: str | None
+) -> None:
+    assert DatasetEntry.of_folder("fleet").vehicle_of(recording) == vehicle
+
+
+def test_one_pattern_names_the_vehicles_that_are_not_listed(tmp_path: Path) -> None:
+    catalog = tmp_path / "mine.yaml"
+    pattern = r"'^(?P<vehicle>.+)_drive\d+$'"
+    catalog.write_text(f"fleet: {{vehicles: {{kia: soul}}, vehicle_pattern: {pattern}}}")
+    entry = load_catalog(catalog)["fleet"]
+    found = [entry.vehicle_of(name) for name in ("Soul_drive1", "leaf_drive2", "leaf-3")]
+    assert found == ["kia", "leaf", None]
+
+
+@pytest.mark.parametrize(("pattern", "message"), [("(", "no regular expression"), (r"^(.+)-\d+$", r"\?P<vehicle>")])
+def test_pattern_that_names_no_vehicle_is_refused(tmp_path: Path, pattern: str, message: str) -> None:
+    catalog = tmp_path / "mine.yaml"
+    catalog.write_text(f"fleet: {{vehicle_pattern: '{pattern}'}}")
+    with pytest.raises(DatasetError, match=message):
+        load_catalog(catalog)
+
+
 @pytest.mark.processes
 def test_catalog_needs_neither_polars_nor_numba() -> None:
     code = (
@@ -275,7 +311,7 @@ def test_real_copies_are_used_once() -> None:
 
 
 def test_entry_of_a_folder_without_one_is_the_default(cars: Path) -> None:
-    assert find_entry("cars", cars) == DatasetEntry(name="cars")
+    assert find_entry("cars", cars) == DatasetEntry.of_folder("cars")
 
 
 @pytest.mark.parametrize("name", ["hcrl_sa", "set_01", "my_cars", "can-train-and-test", "v1.5", "é à"])

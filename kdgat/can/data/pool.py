@@ -11,6 +11,7 @@ from torch_geometric.data import Batch
 
 from kdgat.base import UserError
 from kdgat.canbus.features import SCHEMA
+from kdgat.canbus.summary import VEHICLES
 from kdgat.graphs import EDGE_INDEX, GraphColumns, GraphStore, Placed, TensorColumns, place_columns, pointers
 from kdgat.graphs.columns import gather_rows
 from kdgat.stage import RunDirectory, StageSpec, input_path
@@ -30,8 +31,9 @@ class PooledStores:
         parts: Sequence[GraphColumns],
         names: Sequence[str] | None = None,
         features: tuple[tuple[str, ...], tuple[str, ...]] | None = None,
+        vehicles: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        """Hold column sets under `names`, with the names of their node and edge features where they are known."""
+        """Hold column sets under `names`, with what is known of them: names of features, vehicles of recordings."""
         if not parts:
             raise UserError("a pool needs at least one store")
         widths = {(part.x.shape[1], part.edge_attr.shape[1]) for part in parts}
@@ -48,6 +50,7 @@ class PooledStores:
         self.edge_counts = np.concatenate([part.edge_counts for part in parts])  # [G]
         self.labels = np.concatenate([np.asarray(part["y"]) for part in parts])  # [G]
         self.node_ptr = pointers(self.node_counts)  # [G + 1] over the whole pool
+        self.vehicles = _vehicles(self.parts, vehicles or [()] * len(self.parts))  # [G]
         self._placed: TensorColumns | None = None
 
     @staticmethod
@@ -61,7 +64,8 @@ class PooledStores:
                 raise UserError(
                     f"{paths[name]} and {paths[first]} have different features: build both with one version"
                 )
-        return PooledStores([store.columns for store in stores.values()], list(stores), features[first])
+        vehicles = [store.attributes.get(VEHICLES, ()) for store in stores.values()]
+        return PooledStores([store.columns for store in stores.values()], list(stores), features[first], vehicles)
 
     @property
     def num_graphs(self) -> int:
@@ -140,6 +144,18 @@ class PooledStores:
             part.graph_index = part.graph_index + offset
             batches.append(part)
         return batches[0] if len(batches) == 1 else _join(batches)
+
+
+def _vehicles(parts: Sequence[GraphColumns], vehicles: Sequence[Sequence[str]]) -> NDArray[np.int64]:
+    """Number the vehicle of each window [G]; all of a store are of one where it does not say."""
+    names = sorted({name for some in vehicles for name in some})
+    numbers = [np.array([names.index(name) for name in some], np.int64) for some in vehicles]
+    return np.concatenate(
+        [
+            own[np.asarray(part["recording"])] if len(own) else np.full(part.num_graphs, -1, np.int64)
+            for part, own in zip(parts, numbers, strict=True)
+        ]
+    )
 
 
 def _join(batches: list[Batch]) -> Batch:

@@ -7,7 +7,7 @@ has, so the budget is a share of windows, and the tail of their scores says whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import NormalDist
 from typing import Final, Literal, Self
 
@@ -22,9 +22,12 @@ from kdgat.run.results import Count, Finite, Value
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
 # What is more likely benign than not is no alarm, however quiet the minutes were: the next drive is another one.
 LOWEST_LOGIT: Final = 0.0
+# Nor is the threshold higher, whatever vehicles that did not train would need: hardly anything is found there.
+HIGHEST_LOGIT: Final = 3.0
 SECONDS_PER_HOUR: Final = 3600.0
 LONGEST_WINDOWS: Final = 20.0  # median ones of its recording: a window that lasts longer holds a pause
 LEVEL: Final = 0.98  # quantile from which on scores are tail: fifty windows give one peak
+FEWEST_OF_A_VEHICLE: Final = 50  # windows: one peak; of several vehicles no single one decides
 SMALLEST_SCALE: Final = 1e-9  # of a tail whose peaks are all at the level
 EXPONENTIAL: Final = 1e-6  # shapes below it: the limit of the formula is used
 
@@ -288,9 +291,8 @@ class OperatingPoint(Config):
             return cls.default(highest, budget, f"{source}: no time passes in them")
         hours = seconds / SECONDS_PER_HOUR
         windows_per_hour = scores.size / hours
-        tail = Tail.fit(scores)
         share = min(budget / windows_per_hour, 1.0)
-        wanted = tail.score_at(share) if share < tail.share else float(np.quantile(scores, 1.0 - share))
+        tail, wanted = _reached_by(scores, share)
         threshold = float(np.clip(wanted, min(LOWEST_LOGIT, highest), highest))
         above = tail.share_above(threshold) if threshold > tail.level else float(np.mean(scores >= threshold))
         return cls(
@@ -305,6 +307,45 @@ class OperatingPoint(Config):
             tail=tail,
         )
 
+    @classmethod
+    def of_vehicles(
+        cls, vehicles: Mapping[str, tuple[NDArray[np.float64], float]], budget: float, default: float
+    ) -> Self:
+        """Choose the threshold at which half of the vehicles keep the budget, none of which the network has met.
+
+        The budget of all of them together would be that of the worst one: it alone can need a threshold at which
+        nothing is found on the others.
+
+        Args:
+            vehicles: calibrated logits [G] of benign windows, and the seconds that they cover, by vehicle.
+            budget: windows with a false alarm per hour.
+            default: the threshold where nothing says a better one.
+        """
+        judged = [one for one in vehicles.values() if one[0].size >= FEWEST_OF_A_VEHICLE and one[1] > 0.0]
+        scores = np.concatenate([np.zeros(0), *(own for own, _ in judged)])
+        source, count = (
+            f"benign validation windows of {len(judged)} vehicles that did not train",
+            f"{scores.size:,} windows",
+        )
+        if len(judged) < 2 or scores.size < MIN_WINDOWS:
+            return cls.default(
+                default, budget, f"{source}: {count}; two vehicles and {MIN_WINDOWS:,} windows are needed"
+            )
+        shares = [min(budget * seconds / SECONDS_PER_HOUR / own.size, 1.0) for own, seconds in judged]
+        wanted = [_reached_by(own, share)[1] for (own, _), share in zip(judged, shares, strict=True)]
+        threshold = float(np.clip(np.median(wanted), LOWEST_LOGIT, HIGHEST_LOGIT))
+        hours = sum(seconds for _, seconds in judged) / SECONDS_PER_HOUR
+        return cls(
+            threshold=threshold,
+            source=f"{source}, half of which keep it, {count}",
+            alarms_per_hour=budget,
+            windows_per_hour=scores.size / hours,
+            share=budget * hours / scores.size,
+            expected_alarms_per_hour=float(np.count_nonzero(scores >= threshold)) / hours,
+            num_windows=scores.size,
+            hours=hours,
+        )
+
     def sentence(self) -> str:
         """State in words where the threshold comes from and what is to be expected of it."""
         if self.reason:
@@ -315,9 +356,17 @@ class OperatingPoint(Config):
             f"{self.share or 0.0:.3%} of the {self.windows_per_hour or 0.0:,.0f} windows of an hour, and "
             f"{expected:.3g} per hour are expected of the network"
         )
-        if expected > 1.01 * self.alarms_per_hour:
+        if self.tail is None:
+            text += ", over all of these vehicles"
+        elif expected > 1.01 * self.alarms_per_hour:
             text += ", more than the budget, because the threshold never lies above the default one"
         return f"{text}."
+
+
+def _reached_by(scores: NDArray[np.float64], share: float) -> tuple[Tail, float]:
+    """Fit the tail of scores [G]; return it with the score that a share of them reaches."""
+    tail = Tail.fit(scores)
+    return tail, tail.score_at(share) if share < tail.share else float(np.quantile(scores, 1.0 - share))
 
 
 def covered_seconds(

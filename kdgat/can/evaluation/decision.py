@@ -207,10 +207,13 @@ def _operating_point_of_validation(detector: Detector, validation: Tables, confi
     """Return the higher of the thresholds of recorded and of virtual windows; the default one if either is unknown.
 
     That of known vehicles alone would be far too low for others: at a logit of -2.6, 0 of 891 windows of known vehicles
-    were alarms, and 155 of 2,320 virtual ones.
+    were alarms, and 155 of 2,320 virtual ones. Where whole vehicles validate, they are others, and alone say it.
     """
     table = validation[detector.first_seed]
     logits = decide(detector, validation).logit
+    budget, default = config.alarms_per_hour, float(logit(config.threshold))
+    if table.vehicles:
+        return OperatingPoint.of_vehicles(_benign_by_vehicle(table, logits), budget, default)
     points = []
     for whose, is_chosen in (
         ("the vehicles that it was trained on", ~table.is_virtual),
@@ -219,9 +222,18 @@ def _operating_point_of_validation(detector: Detector, validation: Tables, confi
         chosen = (table.label == 0) & is_chosen
         seconds = covered_seconds(table.start_time[chosen], table.end_time[chosen], table.recording[chosen])
         source = f"benign validation windows of {whose}"
-        highest = float(logit(config.threshold))
-        points.append(OperatingPoint.of_benign(logits[chosen], seconds, config.alarms_per_hour, highest, source))
+        points.append(OperatingPoint.of_benign(logits[chosen], seconds, budget, default, source))
     return next((point for point in points if point.reason), max(points, key=lambda point: point.threshold))
+
+
+def _benign_by_vehicle(table: ScoreTable, logits: NDArray[np.float64]) -> dict[str, tuple[NDArray[np.float64], float]]:
+    """Return the logits of recorded windows without attack, and the seconds that they cover, by vehicle."""
+    names, found = np.array([*table.vehicles])[table.recording], {}
+    for vehicle in sorted(set(table.vehicles) - {""}):
+        own = (names == vehicle) & (table.label == 0) & ~table.is_virtual
+        seconds = covered_seconds(table.start_time[own], table.end_time[own], table.recording[own])
+        found[vehicle] = (logits[own], seconds)
+    return found
 
 
 def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scaling:

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import SECONDS_PER_HOUR, covered_seconds, wilson_interval
-from kdgat.can.evaluation.results import COUNT_NAMES, Breakdown, ConfidenceInterval, Episodes, Found
+from kdgat.can.evaluation.results import COUNT_NAMES, Breakdown, ConfidenceInterval, Episodes, Found, VehicleAlarms
 from kdgat.can.evaluation.scores import ScoreTable
 from kdgat.can.models.ranking import RankedCounts, area_under_roc, checked, rank
 from kdgat.canbus.features import ATTACK_KINDS
@@ -223,9 +223,31 @@ def break_down(table: ScoreTable, decision: NDArray[np.bool_]) -> Breakdown:
         benign_hours=hours,
         false_alarms_per_hour=num_false / hours if hours > 0.0 else None,
         episodes=attack_episodes(table.select(recorded), decision[recorded]) if recorded.any() else None,
+        vehicles=false_alarms_by_vehicle(table.select(recorded), decision[recorded]),
         f1_interval=f1_interval,
         false_alarm_interval=false_alarm_interval,
     )
+
+
+def false_alarms_by_vehicle(table: ScoreTable, decision: NDArray[np.bool_]) -> dict[str, VehicleAlarms]:
+    """Count the false alarms of each known vehicle; nothing where fewer than two are."""
+    names = np.array([*table.vehicles, ""])[np.minimum(table.recording, len(table.vehicles))]
+    found = {}
+    for vehicle in sorted(set(names.tolist()) - {""}):
+        benign = (names == vehicle) & (table.label == 0)
+        start, end, recording = table.start_time[benign], table.end_time[benign], table.recording[benign]
+        alarms = decision[benign]
+        num_episodes = 0
+        for index in np.unique(recording).tolist():
+            rows = recording == index
+            num_episodes += len(_episodes(alarms[rows], start[rows], end[rows]))
+        found[vehicle] = VehicleAlarms(
+            num_windows=alarms.size,
+            num_false_alarms=int(alarms.sum()),
+            num_false_episodes=num_episodes,
+            hours=covered_seconds(start, end, recording) / SECONDS_PER_HOUR,
+        )
+    return found if len(found) > 1 else {}
 
 
 def recall_by_count(table: ScoreTable, decision: NDArray[np.bool_]) -> dict[str, Found]:
@@ -266,7 +288,7 @@ def attack_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> Episodes:
 def _episodes(
     is_attacked: NDArray[np.bool_], start: NDArray[np.float64], end: NDArray[np.float64]
 ) -> list[tuple[int, int]]:
-    """Return the first and the last window of each attack on one recording."""
+    """Return the first and the last window of each attack on one recording, or of what else windows say."""
     edges = np.diff(np.concatenate(([0], is_attacked.astype(np.int8), [0])))
     merged: list[tuple[int, int]] = []
     for first, after in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):

@@ -217,13 +217,15 @@ def _score(
         summary.note(note)
     known = None if profile is None else profile.known()
 
+    vehicle_of = {f"{file.scenario}/{file.name}": file.vehicle or "" for file in files}
     num_scored = 0
     tests: dict[str, Tables] = {}
     begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
 
     def finish() -> None:
         for scenario, (parts, names) in begun.items():
-            tests[scenario] = scorer.score(parts, names)
+            tables, vehicles = scorer.score(parts, names), tuple(vehicle_of[name] for name in names)
+            tests[scenario] = {seed: replace(table, vehicles=vehicles) for seed, table in tables.items()}
         begun.clear()
 
     for scenario in sorted({file.scenario for file in files}):

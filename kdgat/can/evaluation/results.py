@@ -16,7 +16,7 @@ from kdgat.base import Config
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate, OperatingPoint
 from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.run import Interval, Measure
-from kdgat.run.results import Count, RunResults, Value
+from kdgat.run.results import Count, Finite, RunResults, Value
 
 DETECTOR = "detector"  # key of the default detector among the models' curves
 DEFAULT_DETECTOR = "default detector"  # what people are told of it
@@ -86,6 +86,15 @@ class Episodes(Config):
     worst_delay_s: Value
 
 
+class VehicleAlarms(Config):
+    """False alarms on one vehicle."""
+
+    num_windows: Count = Field(description="without attack")
+    num_false_alarms: Count
+    num_false_episodes: Count = Field(description="false alarms less than a second apart as one")
+    hours: Finite = Field(description="time that these windows cover")
+
+
 class ConfidenceInterval(Config):
     """A confidence interval of 95 %."""
 
@@ -101,6 +110,9 @@ class Breakdown(Config):
     benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
     episodes: Episodes | None = None
+    vehicles: dict[str, VehicleAlarms] = Field(
+        default={}, description="vehicle -> its false alarms, where several are", exclude_if=lambda value: not value
+    )
     f1_interval: ConfidenceInterval | None = Field(
         default=None, description="bootstrap over blocks of consecutive windows"
     )

@@ -4,7 +4,7 @@ Nothing here loads torch.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -79,9 +79,18 @@ class FinishedCanRun(FinishedRun):
         return validate_config(EvaluationConfig, self.index.config.get("evaluation", {}))
 
     def tables(self, split: str) -> dict[int, ScoreTable]:
-        """Read the scores of one split, per seed."""
+        """Read the scores of one split, per seed, with the vehicles of its recordings where many train."""
         artifact = f"{SCORES_PREFIX}{split}"
-        return {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
+        tables = {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
+        role = split if split == VALIDATION else "test"
+        rows = [row for row in self._data_summary().recordings if row.role == role and row.vehicle]
+        vehicle_of = {f"{row.scenario}/{row.name}": row.vehicle or "" for row in rows}
+        return {
+            seed: replace(table, vehicles=tuple(vehicle_of.get(name, "") for name in table.recording_names))
+            if vehicle_of
+            else table
+            for seed, table in tables.items()
+        }
 
     def test_splits(self) -> list[str]:
         """List the test splits that were scored."""
@@ -105,8 +114,10 @@ class FinishedCanRun(FinishedRun):
 
     def trained_recordings(self) -> list[RecordingSummary]:
         """List the recordings that training or validation windows come from."""
-        summary = self.summary_of("data_summary", DataSummary)
-        return [row for row in summary.recordings if row.role == "train"] if summary is not None else []
+        return [row for row in self._data_summary().recordings if row.role in ("train", "validation")]
+
+    def _data_summary(self) -> DataSummary:
+        return self.summary_of("data_summary", DataSummary) or DataSummary()
 
 
 def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> Detector:

@@ -45,6 +45,9 @@ class ScoreTable:
     kind: NDArray[np.int8]  # [G] index into ATTACK_KINDS
     is_virtual: NDArray[np.bool_]  # [G] injected traffic of a virtual vehicle, in validation only
     is_learned: NDArray[np.bool_]  # [G] a fusion has learned from it, in validation only
+    vehicles: tuple[
+        str, ...
+    ] = ()  # of recording_names, empty where unknown; in validation only those that did not train
 
     @property
     def num_windows(self) -> int:
@@ -55,7 +58,7 @@ class ScoreTable:
         """Return the windows marked in `chosen` [G]."""
         columns = {name: getattr(self, name)[chosen] for name in WINDOW_COLUMNS}
         scores = {name: values[chosen] for name, values in self.scores.items()}
-        return ScoreTable(scores=scores, recording_names=self.recording_names, **columns)
+        return ScoreTable(scores=scores, recording_names=self.recording_names, vehicles=self.vehicles, **columns)
 
 
 def make_table(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import fmean
+from statistics import fmean, median
 from typing import Final
 
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
@@ -87,6 +87,30 @@ def hidden_table(results: Results) -> Table | None:
     if shares:
         caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
     return Table.of(header, body, caption, key="what-hides")
+
+
+def vehicles_table(results: Results) -> Table | None:
+    """Return how false alarms spread over vehicles, one row per scenario; None where none has several."""
+    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
+        "validation": results.detector.validation
+    }
+    body = []
+    for name, row in rows.items():
+        found = {} if row is None else {key: one for key, one in row.vehicles.items() if one.num_windows}
+        if not found:
+            continue
+        shares = {vehicle: one.num_false_alarms / one.num_windows for vehicle, one in found.items()}
+        worst = max(shares, key=shares.__getitem__)
+        windows = sum(one.num_windows for one in found.values())
+        pooled = sum(one.num_false_alarms for one in found.values()) / windows
+        hours = sum(one.hours for one in found.values())
+        episodes = sum(one.num_false_episodes for one in found.values())
+        cells = [f"{len(found)}", f"{sum(share == 0.0 for share in shares.values())}", f"{windows:,}"]
+        cells += [f"{median(shares.values()):.3%}", f"{shares[worst]:.3%} ({worst})", f"{pooled:.3%}"]
+        body.append([name, *cells, format_short(episodes / hours if hours else None)])
+    header = ["scenario", "vehicles", "without", "windows", "median vehicle", "worst", "pooled", "alarms an hour"]
+    caption = "false alarms of windows by vehicle; alarms less than a second apart are one"
+    return Table.of(header, body, caption, key="vehicles") if body else None
 
 
 def kinds_table(results: Results) -> Table | None:

@@ -17,6 +17,7 @@ from kdgat.can.evaluation.tables import (
     format_value,
     hidden_table,
     kinds_table,
+    vehicles_table,
 )
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.names import described, model_name
@@ -147,7 +148,7 @@ def _scenarios(results: Results) -> Section:
 
 def _hidden(results: Results, missing: list[str]) -> Section:
     section = Section("hidden", "What hides behind F1 and AUC")
-    known = (hidden_table(results), kinds_table(results))
+    known = (hidden_table(results), vehicles_table(results), kinds_table(results))
     found = [table for table in known if table is not None]
     if not found:
         missing.append("results.json does not say how alarms spread over intensities, kinds and attacks.")
@@ -167,11 +168,12 @@ def _hidden(results: Results, missing: list[str]) -> Section:
 
 
 def _vehicle_names(content: RunContent[Results]) -> Callable[[str], str | None]:
-    """Return what names the car of a recording, as the catalog of the run has it."""
+    """Return what names the car of `<scenario>/<recording>`, as the catalog of the run has it."""
     data = {} if content.index is None else content.index.config.get("data", {})
     own = content.path / str(data.get("catalog"))  # an absolute path stays what it is
     entries = load_catalog(own if data.get("catalog") and own.is_file() else None)
-    return entries.get(content.results.dataset, DatasetEntry(name=content.results.dataset)).vehicle_of
+    entry = entries.get(content.results.dataset, DatasetEntry.of_folder(content.results.dataset))
+    return lambda title: entry.vehicle_of(title.partition("/")[2])
 
 
 def _models(content: RunContent[Results], missing: list[str]) -> Section:

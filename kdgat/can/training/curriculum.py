@@ -111,7 +111,9 @@ class CurriculumSource(PoolSource):
             own = self.benign[np.isin(self.benign, self.pool.indices_of(origin))]
             hard = own[self.scores[own] >= now.threshold]
             num_hard = round(now.hard_fraction * count) if len(hard) else 0
-            parts += [draw(hard, num_hard, generator), draw(own, count - num_hard, generator)]
+            vehicles = self.pool.vehicles
+            parts.append(draw(hard, num_hard, generator, vehicles[hard]))
+            parts.append(draw(own, count - num_hard, generator, vehicles[own]))
         return np.concatenate(parts)
 
 

@@ -1,14 +1,15 @@
 """The stage `prepare`: recordings become graph stores, split without leaks, with a pool of injected attacks.
 
-Inputs are recordings, named `<role>/<scenario>/<recording>` with role train, test or duplicate. The last part of each
-training recording validates, with a gap before it; the injected traffic of each split is made from that split alone.
+Inputs are recordings, named `<role>/<scenario>/<recording>` with role train, validation, test or duplicate, and of many
+vehicles `<role>@<vehicle>/...`. Where none has the role validation, the last part of each training recording validates,
+with a gap before it. The injected traffic of each split is made from that split alone.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from kdgat.base import UserError, num_usable_cores, validate_config, write_json_atomically
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.training.division import Division
+from kdgat.can.training.division import OF_VEHICLE, TRAIN_ROLE, VALIDATION_ROLE, Division, VehicleDivision
 from kdgat.canbus import Messages, ReadLimits, WindowConfig, read_recording
 from kdgat.canbus.features import (
     EDGE_FEATURES,
@@ -41,6 +42,7 @@ from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
     LABELS_ROLE,
+    VEHICLES,
     InjectionSummary,
     RecordingSummary,
     RunningSummary,
@@ -56,7 +58,6 @@ from kdgat.training.preparation import check_feature_version
 
 logger = logging.getLogger(__name__)
 
-TRAIN_ROLE: Final = "train"
 TEST_ROLE: Final = "test"
 VARIANTS_IN_PART: Final = 25  # virtual recordings; seconds to a minute
 WINDOWS_AT_ONCE: Final = 2048  # copied from a part to a store; 16 MB
@@ -92,6 +93,7 @@ class _Recording:
     scenario: str
     name: str
     path: Path
+    vehicle: str | None = None
 
     @property
     def title(self) -> str:
@@ -115,10 +117,12 @@ class _Preparation(Preparation):
         config = validate_config(PrepareConfig, spec.config)
         check_feature_version(config.feature_version, FEATURE_VERSION)
         self.config = config
-        self._traffic: dict[str, list[Messages]] | None = None
+        self._traffic: dict[str, tuple[list[Messages], list[str]]] | None = None
         self._traffic_lock = threading.Lock()
         self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
-        self.recordings = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
+        roles = (TRAIN_ROLE, VALIDATION_ROLE, TEST_ROLE, DUPLICATE_ROLE)
+        self.recordings = {role: _inputs_of(spec, directory, role) for role in roles}
+        self.learned = self.recordings[TRAIN_ROLE] | self.recordings[VALIDATION_ROLE]
         if not self.recordings[TRAIN_ROLE]:
             raise UserError(
                 f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
@@ -153,30 +157,43 @@ class _Preparation(Preparation):
         deadline = Deadline.from_environment()
         # Threads, because what takes the time is compiled and lets others run, and all read the same recordings.
         threads = num_usable_cores()
-        if paused := self.parts.make_missing(deadline, self.names[TRAIN_ROLE], threads):
+        if paused := self.parts.make_missing(deadline, list(self.learned), threads):
             return paused
         self.check_windows()  # before anything is made of them
         return self.parts.make_missing(deadline, threads=threads) or self.join()
 
-    def traffic(self, store: str) -> list[Messages]:
-        """Return the attack-free stretches of the training recordings that a pool is made of; read once."""
+    def traffic(self, store: str) -> tuple[list[Messages], list[str]]:
+        """Return the attack-free stretches that a pool is made of, and the vehicle of each; read once."""
         with self._traffic_lock:
             if self._traffic is None:
                 self._traffic = self._read_traffic()
             return self._traffic[store]
 
-    def _read_traffic(self) -> dict[str, list[Messages]]:
+    def _read_traffic(self) -> dict[str, tuple[list[Messages], list[str]]]:
         """Cut the attack-free stretches out of the training recordings, for each pool those of its own split."""
-        found: dict[str, list[Messages]] = {INJECTED: [], INJECTED_VALIDATION: []}
+        found: dict[str, dict[str, list[Messages]]] = {INJECTED: {}, INJECTED_VALIDATION: {}}
         kept = TrafficFile(self.directory.parts_path)
-        for one in self.recordings[TRAIN_ROLE].values():
+        for one in self.learned.values():
             self.parts.check_abandoned()
             kept.append(self._read(one))
-        for messages in kept.view():
-            division = Division.of(len(messages), self.config)
-            found[INJECTED].append(messages.select(slice(0, division.training_end)))
-            found[INJECTED_VALIDATION].append(messages.select(slice(division.validation_begin, None)))
-        return {store: _clean(found[store], pool.shortest_s) for store, pool in self.pools.items()}
+        for one, messages in zip(self.learned.values(), kept.view(), strict=True):
+            division, vehicle = self._division(one, len(messages)), one.vehicle or ""
+            for store, rows in (
+                (INJECTED, slice(0, division.training_end)),
+                (INJECTED_VALIDATION, slice(division.validation_begin, None)),
+            ):
+                found[store].setdefault(vehicle, []).append(messages.select(rows))
+        traffic = {}
+        for store, pool in self.pools.items():
+            clean = {vehicle: _clean(parts, pool.shortest_s) for vehicle, parts in found[store].items()}
+            stretches = [stretch for some in clean.values() for stretch in some]
+            traffic[store] = (stretches, [vehicle for vehicle, some in clean.items() for _ in some])
+        return traffic
+
+    def _division(self, one: _Recording, num_messages: int) -> Division:
+        if self.recordings[VALIDATION_ROLE]:
+            return Division.whole(num_messages, validates=one.role == VALIDATION_ROLE)
+        return Division.of(num_messages, self.config)
 
     def _make_recording(self, one: _Recording, path: Path) -> dict[str, Any]:
         """Write the windows of one recording; return what is in it. One that is left out has none."""
@@ -185,7 +202,7 @@ class _Preparation(Preparation):
             logger.warning("%s:%d: dropped, %s", one.path, row.line, row.reason)
         if messages.num_backward:
             logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
-        if one.role == TRAIN_ROLE and not messages.labelled:
+        if one.role in (TRAIN_ROLE, VALIDATION_ROLE) and not messages.labelled:
             raise learned_as_benign(one.path)
         findings = require_judgeable(one.path, messages)
         parts, num_windows, num_benign = list[GraphColumns](), {}, {}
@@ -193,7 +210,7 @@ class _Preparation(Preparation):
             chunks = self._watched(window_chunks(messages, self.config.windows))
             _write_graphs(path, chunks, [one.title], self.config.windows)
             graphs = GraphStore.open(path, SCHEMA).columns
-            division = Division.of(len(messages), self.config)
+            division = self._division(one, len(messages))
             chosen = {store: division.windows(graphs, store) for store in (TRAIN, VALIDATION)}
             num_windows = {store: len(windows) for store, windows in chosen.items()}
             num_benign = {store: int((graphs["y"][windows] == 0).sum()) for store, windows in chosen.items()}
@@ -203,14 +220,14 @@ class _Preparation(Preparation):
             "labelled": messages.labelled,
             "num_windows": num_windows,
             "num_benign": num_benign,
-            "recording": summarise_recording(messages, one.role, *parts).model_dump(mode="json"),
+            "recording": summarise_recording(messages, one.role, *parts, vehicle=one.vehicle).model_dump(mode="json"),
             "bad_rows": list_bad_rows(messages),
             "notes": [f"{one.title}: {note}" for note in findings.notes()],
         }
 
     def _make_injected(self, store: str, pool: _Pool, variants: range, path: Path) -> dict[str, Any] | None:
         """Write the windows of some virtual recordings; return what was injected, None where nothing can be."""
-        traffic = self.traffic(store)
+        traffic, vehicles = self.traffic(store)
         if not traffic and store == INJECTED:
             raise UserError(
                 f"dataset {self.config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
@@ -219,7 +236,7 @@ class _Preparation(Preparation):
             )
         if not traffic:
             return None
-        made = InjectedPool(traffic, self.config.injection, self.config.windows, pool.seed, variants)
+        made = InjectedPool(traffic, self.config.injection, self.config.windows, pool.seed, variants, vehicles)
         numbered = (_numbered(graphs, number) for number, graphs in enumerate(self._watched(made)))
         _write_graphs(path, numbered, [name_variant(variant) for variant in variants], self.config.windows)
         return made.counts()
@@ -236,7 +253,7 @@ class _Preparation(Preparation):
 
     def check_windows(self) -> None:
         """Refuse training recordings that leave nothing to train on, or to validate with."""
-        parts = [self.parts.summary(name) for name in self.recordings[TRAIN_ROLE]]
+        parts = [self.parts.summary(name) for name in self.learned]
         for store in (TRAIN, VALIDATION):
             if not any(part["num_windows"][store] for part in parts):
                 data, windows = self.config.data, self.config.windows
@@ -258,20 +275,32 @@ class _Preparation(Preparation):
         summary = RunningSummary(self.config.windows)
         artifacts: dict[str, str] = {}
 
-        def write(store: str, read: Callable[[], Iterable[GraphColumns]], names: Sequence[str]) -> None:
+        def write(
+            store: str,
+            read: Callable[[], Iterable[GraphColumns]],
+            names: Sequence[str],
+            vehicles: Sequence[str | None] = (),
+        ) -> None:
             path = self.directory.path / f"{store}.h5"
             if not path.is_file():
-                patiently(lambda: _write_graphs(path, read(), names, self.config.windows))
+                patiently(lambda: _write_graphs(path, read(), names, self.config.windows, vehicles))
             split = patiently(lambda: _summarise_store(path))
             summary.add_split(store, split)
             logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
             artifacts[store] = path.name
 
-        for name in self.recordings[TRAIN_ROLE]:
+        for name in self.learned:
             summary.add(*self._described(name))
-        titles = [one.title for one in self.recordings[TRAIN_ROLE].values()]
-        for store in (TRAIN, VALIDATION):
-            write(store, partial(self._divided, store), titles)
+        validating = self.recordings[VALIDATION_ROLE]
+        for store, recordings in ((TRAIN, self.recordings[TRAIN_ROLE]), (VALIDATION, validating or self.learned)):
+            vehicles = [one.vehicle for one in recordings.values()]
+            titles = [one.title for one in recordings.values()]
+            write(store, partial(self._divided, store, recordings), titles, vehicles if any(vehicles) else ())
+        if validating:
+            by_role = [
+                frozenset(one.vehicle for one in some.values() if one.vehicle) for some in (self.learned, validating)
+            ]
+            summary.note(VehicleDivision(*by_role).sentence())
         injection = InjectionSummary(enabled=self.config.injection.enabled, seed=self.config.data.seed)
         for store, pool in self.pools.items():
             counts = [self.parts.summary(name) for name in pool.parts]
@@ -293,7 +322,7 @@ class _Preparation(Preparation):
                 write(f"test-{scenario}", partial(self._whole, list(tests)), [one.title for one in tests.values()])
         for name in self.recordings[DUPLICATE_ROLE]:
             summary.add_duplicate(self._described(name)[0])
-        for role in (TRAIN_ROLE, TEST_ROLE):
+        for role in (TRAIN_ROLE, VALIDATION_ROLE, TEST_ROLE):
             for name in self.recordings[role]:
                 for note in self.parts.summary(name).get("notes", ()):  # an older kdgat noted nothing
                     summary.note(note)
@@ -321,11 +350,11 @@ class _Preparation(Preparation):
             for windows in _portions(np.arange(columns.num_graphs)):
                 yield columns.select(windows)
 
-    def _divided(self, store: str) -> Iterator[GraphColumns]:
-        """Yield the windows of each training recording that train, or that validate."""
-        for number, name in enumerate(self.recordings[TRAIN_ROLE]):
+    def _divided(self, store: str, recordings: Mapping[str, _Recording]) -> Iterator[GraphColumns]:
+        """Yield the windows of each of these recordings that train, or that validate."""
+        for number, (name, one) in enumerate(recordings.items()):
             columns = self._columns(name, number)
-            division = Division.of(self._described(name)[0].num_messages, self.config)
+            division = self._division(one, self._described(name)[0].num_messages)
             for windows in _portions(division.windows(columns, store)):
                 yield columns.select(windows)
 
@@ -362,10 +391,13 @@ def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> dict[str,
     found = []
     for key in sorted(spec.inputs):
         parts = key.split("/", 2)
-        if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE, LABELS_ROLE):
-            raise UserError(f"input {key!r} is not named <train|test|duplicate|labels>/<scenario>/<recording>")
-        if parts[0] == role:
-            found.append(_Recording(role, parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
+        own, _, vehicle = parts[0].partition(OF_VEHICLE)
+        roles = (TRAIN_ROLE, VALIDATION_ROLE, TEST_ROLE, DUPLICATE_ROLE, LABELS_ROLE)
+        if len(parts) != 3 or own not in roles:
+            raise UserError(f"input {key!r} is not named <{'|'.join(roles)}>/<scenario>/<recording>")
+        if own == role:
+            path = spec.inputs[key].resolve(directory.path)
+            found.append(_Recording(role, parts[1], parts[2], path, vehicle or None))
     return {f"{role}/{number:05d}": one for number, one in enumerate(found)}
 
 
@@ -379,15 +411,21 @@ def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
     return []
 
 
-def _write_graphs(path: Path, chunks: Iterable[GraphColumns], names: Sequence[str], windows: WindowConfig) -> None:
-    """Write a store whose chunks say which of the recordings `names` they are from."""
+def _write_graphs(
+    path: Path,
+    chunks: Iterable[GraphColumns],
+    names: Sequence[str],
+    windows: WindowConfig,
+    vehicles: Sequence[str | None] = (),
+) -> None:
+    """Write a store whose chunks say which of the recordings `names` they are from; `vehicles` are those of each."""
     write_store(
         path,
         SCHEMA,
         chunks,
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        attributes={RECORDINGS: list(names)},
+        attributes={RECORDINGS: list(names)} | ({VEHICLES: [name or "" for name in vehicles]} if vehicles else {}),
         packings=PACKINGS,
         build=store_attributes(windows),
     )

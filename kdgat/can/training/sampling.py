@@ -46,29 +46,46 @@ class SampledSource(PoolSource):
         super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True, store=store)
         self.sampling = sampling
         self.groups = _groups(pool, sampling, chosen)
+        self.draws_all = sampling == SamplingConfig() and len(np.unique(pool.vehicles[pool.indices_of(TRAIN)])) < 2
 
     def graphs(self) -> NDArray[np.int64]:
         """Return every window that some epoch may draw."""
-        if self.sampling == SamplingConfig():
+        if self.draws_all:
             return self.chosen
         return np.unique(np.concatenate([indices for _, indices in self.groups]))
 
     def epoch_graphs(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch."""
-        if self.sampling == SamplingConfig():
+        if self.draws_all:
             return self.chosen
         generator = np.random.default_rng([self.seed, epoch, 1])
         total = self.sampling.graphs_per_epoch or len(self.chosen)
         counts = apportion(total, [share for share, _ in self.groups])
         return np.concatenate(
-            [draw(indices, count, generator) for (_, indices), count in zip(self.groups, counts, strict=True)]
+            [
+                draw(indices, count, generator, self.pool.vehicles[indices])
+                for (_, indices), count in zip(self.groups, counts, strict=True)
+            ]
         )
 
 
-def draw(indices: NDArray[np.int64], count: int, generator: np.random.Generator) -> NDArray[np.int64]:
-    """Draw `count` windows: each one equally often as far as that goes, the rest without replacement."""
+def draw(
+    indices: NDArray[np.int64],
+    count: int,
+    generator: np.random.Generator,
+    vehicles: NDArray[np.int64] | None = None,
+) -> NDArray[np.int64]:
+    """Draw `count` windows: each one equally often as far as that goes, the rest without replacement.
+
+    Of several `vehicles` [G], as many windows of each, however many it has.
+    """
     if count == 0:
         return np.zeros(0, np.int64)
+    several = np.unique(vehicles) if vehicles is not None else ()
+    if len(several) > 1:
+        counts = apportion(count, [1.0 / len(several)] * len(several))
+        own = [indices[vehicles == vehicle] for vehicle in several]
+        return np.concatenate([draw(some, each, generator) for some, each in zip(own, counts, strict=True)])
     repeats, rest = divmod(count, len(indices))
     return np.concatenate([np.tile(indices, repeats), generator.choice(indices, rest, replace=False)])
 
@@ -92,12 +109,14 @@ def _groups(
                 f"sampling.injected_fraction={sampling.injected_fraction} asks for windows of the {name} store and it "
                 "has none: change injected_fraction, or the injection"
             )
-        if not sampling.balanced:
+        is_of_several = len(np.unique(pool.vehicles[members])) > 1  # of which few may have been attacked
+        if not sampling.balanced and not is_of_several:
             groups.append((share, np.flatnonzero(members)))
             continue
         classes = [np.flatnonzero(members & (pool.labels == label)) for label in (0, 1)]
         present = [indices for indices in classes if len(indices)]
-        groups += [(share / len(present), indices) for indices in present]
+        sizes = [1 if sampling.balanced else len(indices) for indices in present]
+        groups += [(share * size / sum(sizes), indices) for size, indices in zip(sizes, present, strict=True)]
     return groups
 
 

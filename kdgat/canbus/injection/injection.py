@@ -59,10 +59,18 @@ def clean_stretches(messages: Messages, shortest_s: float) -> list[Messages]:
     return stretches
 
 
-def inject_attacks(recordings: Sequence[Messages], config: InjectionConfig, seed: int, variant: int = 0) -> Injected:
+def inject_attacks(
+    recordings: Sequence[Messages],
+    config: InjectionConfig,
+    seed: int,
+    variant: int = 0,
+    *,
+    vehicles: Sequence[str] = (),
+) -> Injected:
     """Make one virtual recording with its attacks from benign recordings, by (seed, variant) alone.
 
     The recordings, at least one, keep their messages. What is returned may be attack-free: `config` gives the shares.
+    Where `vehicles` says whose each recording is, every vehicle is as likely as another, however much there is of it.
 
     >>> from kdgat.canbus import make_vehicle, simulate
     >>> config = InjectionConfig(attack_weights={"fuzzing": 1.0}, clean_fraction=0.0, duration_s=(5.0, 6.0))
@@ -72,14 +80,19 @@ def inject_attacks(recordings: Sequence[Messages], config: InjectionConfig, seed
     """
     rng = np.random.default_rng([seed, variant])
     sizes = np.array([len(recording) for recording in recordings], float)
-    base = recordings[int(rng.choice(len(recordings), p=sizes / sizes.sum()))]
+    chances = sizes / sizes.sum()
+    if len(set(vehicles)) > 1:
+        _, whose = np.unique(np.asarray(vehicles), return_inverse=True)
+        chances = sizes / np.bincount(whose, sizes)[whose] / len(set(vehicles))
+    base = recordings[int(rng.choice(len(recordings), p=chances))]
     frames = cut(base, rng, rng.uniform(*config.duration_s))
     changes = ["recording as it is"]
     is_virtual = rng.random() >= config.original_fraction
     if is_virtual:
         frames, changes = make_virtual(frames, rng)
         if rng.random() < config.interleave_fraction and len(frames):
-            frames = _interleave(frames, recordings[int(rng.integers(len(recordings)))], rng, changes)
+            other = rng.choice(len(recordings), p=chances) if len(set(vehicles)) > 1 else rng.integers(len(recordings))
+            frames = _interleave(frames, recordings[int(other)], rng, changes)
         if rng.random() < PAUSED_FRACTION and len(frames):
             _pause(frames, rng)
             changes = [*changes, "pauses of the bus"]
@@ -150,20 +163,22 @@ class InjectedPool:
         windows: WindowConfig,
         seed: int,
         variants: range,
+        vehicles: Sequence[str] = (),
     ) -> None:
-        """Make these `variants` from attack-free traffic, each by its number and the seed alone."""
+        """Make these `variants` from attack-free traffic, each by its number and the seed alone; see inject_attacks."""
         self.traffic = traffic
         self.config = config
         self.windows = windows
         self.seed = seed
         self.variants = variants
+        self.vehicles = vehicles
         self._attacks: dict[str, Counter[str]] = {}
         self._changes: Counter[str] = Counter()
         self._totals: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[GraphColumns]:
         for variant in self.variants:
-            injected = inject_attacks(self.traffic, self.config, self.seed, variant)
+            injected = inject_attacks(self.traffic, self.config, self.seed, variant, vehicles=self.vehicles)
             graphs = windows_to_graphs(injected.messages, self.windows, self._drawn(injected.messages, variant))
             graphs = graphs.select(np.flatnonzero(_is_visible(graphs)))
             self._count(injected, graphs)

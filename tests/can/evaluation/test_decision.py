@@ -1,5 +1,6 @@
 """From scores to alarms: members calibrated one by one, and the network or the habits of identifiers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -96,6 +97,33 @@ def test_virtual_vehicles_that_score_higher_keep_the_threshold_up() -> None:
     low = choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold
     table.scores["normal"][table.is_virtual & (table.label == 0)] += 4.0
     assert choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold > low
+
+
+@pytest.mark.parametrize(("benign", "is_higher"), [(-5.0, False), (-2.0, True)])
+def test_half_of_the_vehicles_that_did_not_train_keep_the_budget_whatever_the_worst_needs(
+    benign: float, is_higher: bool
+) -> None:
+    table = validation(benign=benign)
+    recording = np.minimum(np.arange(NUM_WINDOWS) // 2000, 2).astype(np.int32)
+    recorded = (table.label == 0) & ~table.is_virtual
+    table.scores["normal"][np.flatnonzero(recorded & (recording == 2))[::5]] += 8.0  # a vehicle that nothing can save
+    held_out = replace(table, recording=recording, vehicles=("bmw", "leaf", "kia", *[""] * 7))
+    detector = choose_detector({0: held_out}, EvaluationConfig(detector="normal", calibration="none"))
+    point = detector.operating_point
+    assert point is not None
+    assert (detector.rule.threshold > 0.75) == is_higher
+    assert "3 vehicles that did not train" in point.sentence()
+    decision = detector.logits({0: held_out}) >= point.threshold
+    assert decision[recorded & (recording < 2)].mean() < 0.005
+    assert decision[recorded & (recording == 2)].mean() > 0.1
+    assert decision[table.label == 1].mean() > 0.9
+
+
+def test_few_windows_of_vehicles_that_did_not_train_leave_the_default_threshold_and_say_why() -> None:
+    held_out = replace(validation(1000), vehicles=("bmw",) * 10)
+    point = choose_detector({0: held_out}, EvaluationConfig(detector="normal")).operating_point
+    assert point is not None
+    assert "two vehicles and 1,000 windows are needed" in point.sentence()
 
 
 def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -184,6 +185,21 @@ def test_false_alarms_are_counted_per_hour_of_traffic_without_attack() -> None:
     found = break_down(made_table(label), decision)
     assert found.benign_hours == pytest.approx(0.1)
     assert found.false_alarms_per_hour == pytest.approx(20.0)
+
+
+def test_false_alarms_are_counted_by_vehicle_and_as_episodes() -> None:
+    label = np.zeros(40)
+    label[35:] = 1
+    recording = np.repeat([0, 1, 2, 3], 10).astype(np.int32)
+    decision = np.zeros(40, bool)
+    decision[[0, 1, 9, 12, 38]] = True  # half a second apart; the last one is right
+    table = made_table(label, recording=recording)
+    found = break_down(replace(table, vehicles=("kia", "kia", "leaf", "", *[""] * 6)), decision).vehicles
+    counts = {name: (one.num_windows, one.num_false_alarms, one.num_false_episodes) for name, one in found.items()}
+    assert counts == {"kia": (20, 4, 2), "leaf": (10, 0, 0)}
+    assert found["kia"].hours * 3600.0 == pytest.approx(2.0)
+    assert break_down(replace(table, vehicles=("kia",) * 10), decision).vehicles == {}
+    assert break_down(table, decision).vehicles == {}
 
 
 def test_attacks_near_each_other_are_one_and_its_delay_ends_with_the_first_window_of_an_alarm() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
-from kdgat.can.evaluation.tables import format_value, models_table, scores_table
+from kdgat.can.evaluation.tables import format_value, models_table, scores_table, vehicles_table
 from kdgat.can.family import FAMILY
 from tests.can.example_results import example
 
@@ -32,6 +32,22 @@ def with_two_seeds(f1: float, other_f1: float | None) -> Results:
     first["test_01"]["f1"], second["test_01"]["f1"] = f1, other_f1
     content["models"]["normal"]["1"] = second
     return Results.model_validate(content)
+
+
+def test_vehicles_stand_by_the_median_the_worst_and_all_of_them() -> None:
+    content = example()
+    breakdown = content["scenarios"]["test_01"]["breakdown"] = {}
+    counts = {"bmw": (1000, 0, 0), "kia": (100, 30, 2), "leaf": (100, 1, 1)}
+    breakdown["vehicles"] = {
+        name: {"num_windows": windows, "num_false_alarms": alarms, "num_false_episodes": episodes, "hours": 0.1}
+        for name, (windows, alarms, episodes) in counts.items()
+    }
+    table = vehicles_table(Results.model_validate(content))
+    assert table is not None
+    assert table.texts[1] == [
+        ["test_01", "3", "1", "1,200", "1.000%", "30.000% (kia)", "2.583%", "10"]
+    ]  # fmt: skip
+    assert vehicles_table(Results.model_validate(example())) is None
 
 
 def test_a_model_shows_its_mean_over_seeds() -> None:

@@ -13,9 +13,11 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError, sha256_of_file
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.kinds import KINDS, PrepareConfig
+from kdgat.can.sections import PreparedDataConfig
 from kdgat.can.training import preparation
-from kdgat.can.training.division import Division
+from kdgat.can.training.division import Division, VehicleDivision
 from kdgat.can.training.preparation import preparation_parts, run_prepare
 from kdgat.canbus import InjectionConfig, Messages, WindowConfig, windows_to_graphs, write_recording
 from kdgat.canbus.features import RECORDINGS, TRAIN, VALIDATION
@@ -125,6 +127,75 @@ def test_every_split_becomes_a_store(prepared: RunDirectory) -> None:
     assert len(stores["injected"].attributes[RECORDINGS]) == NUM_VARIANTS
     assert stores["injected"].columns["y"].any()
     assert not stores["injected"].columns["y"].all()
+
+
+@pytest.fixture(scope="module")
+def fleet(inputs: dict[str, StageInput], tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    one, two = inputs["train/train_01_attack_free/one"], inputs["train/train_01_attack_free/two"]
+    short = _write(tmp_path_factory.mktemp("recordings"), "short", bus_traffic(num_ids=6, duration_s=9.0, seed=21))
+    given = {
+        "train@kia/train_01_attack_free/one": one,
+        "train@leaf/train_01_attack_free/short": short,
+        "validation@bmw/train_01_attack_free/two": two,
+    }
+    directory = _directory(tmp_path_factory.mktemp("runs") / "prepare", given)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    return directory
+
+
+def test_whole_vehicles_validate_and_none_of_their_messages_trains(fleet: RunDirectory) -> None:
+    stores = _stores(fleet)
+    for store, names in (("train", ["one", "short"]), ("validation", ["two"])):
+        assert stores[store].attributes[RECORDINGS] == [f"train_01_attack_free/{name}" for name in names]
+    validation = stores["validation"].columns
+    assert validation["first_message"].min() == 0
+    num_messages = len(_planted(2))
+    assert (validation["first_message"] + validation["message_count"]).max() > num_messages - 20
+    assert LAST_PART_ID in stores["train"].columns["node_id"]  # planted at the end: whole recordings train
+    (note,) = json.loads((fleet.path / "data_summary.json").read_text())["notes"]
+    assert note == "whole vehicles validate, and train nothing, 1 of 3: bmw"
+    rows = json.loads((fleet.path / "data_summary.json").read_text())["recordings"]
+    assert {row["name"]: (row["role"], row["vehicle"]) for row in rows} == {
+        "one": ("train", "kia"), "short": ("train", "leaf"), "two": ("validation", "bmw")
+    }  # fmt: skip
+
+
+def test_virtual_recordings_are_made_of_short_recordings_of_a_vehicle_too(fleet: RunDirectory) -> None:
+    injected = {store: _stores(fleet)[store].columns["node_id"] for store in ("injected", "injected_validation")}
+    of_short = np.unique(bus_traffic(num_ids=6, duration_s=9.0, seed=21).identifier)
+    only_short = np.setdiff1d(of_short, np.unique(_planted(1).identifier))
+    assert np.isin(only_short, injected["injected"]).any()
+    assert not np.isin(only_short, injected["injected_validation"]).any()
+
+
+def test_windows_that_train_know_their_vehicle(fleet: RunDirectory) -> None:
+    pool = PooledStores.open({store: fleet.path / f"{store}.h5" for store in ("train", "injected")})
+    own = pool.vehicles[pool.indices_of("train")]
+    assert np.array_equal(own == own[0], np.asarray(pool.parts[0]["recording"]) == 0)
+    assert np.unique(pool.vehicles[pool.indices_of("injected")]).tolist() == [-1]
+
+
+def test_vehicles_are_drawn_by_the_seed_and_a_further_one_moves_few() -> None:
+    vehicles = [f"car-{number}" for number in range(20)]
+    data = PreparedDataConfig(dataset="fleet")
+    drawn = VehicleDivision.of(vehicles, data).validating
+    assert len(drawn) == 4
+    assert drawn == VehicleDivision.of(reversed([*vehicles, None]), data).validating
+    assert drawn != VehicleDivision.of(vehicles, data.model_copy(update={"seed": 1})).validating
+    assert len(drawn - VehicleDivision.of([*vehicles, "another"], data).validating) <= 1
+
+
+def test_few_vehicles_validate_with_the_end_of_their_recordings_unless_asked() -> None:
+    few = ["kia", "kia", "sonata", None]
+    data = PreparedDataConfig(dataset="hcrl")
+    assert not VehicleDivision.of(few, data).known
+    assert not VehicleDivision.of([f"car-{number}" for number in range(7)], data).known
+    asked = VehicleDivision.of(few, data.model_copy(update={"validation": "vehicles"}))
+    assert (len(asked.validating), len(asked.known)) == (1, 2)
+    kept = VehicleDivision.of(map(str, range(9)), data.model_copy(update={"validation": "recordings"}))
+    assert (len(kept.validating), len(kept.known)) == (0, 9)
+    with pytest.raises(UserError, match="name 1 vehicles"):
+        VehicleDivision.of(["kia"], data.model_copy(update={"validation": "vehicles"}))
 
 
 def test_training_and_validation_share_no_message_and_keep_a_gap(prepared: RunDirectory) -> None:
@@ -445,7 +516,7 @@ def test_a_plan_for_other_features_is_refused(inputs: dict[str, StageInput], tmp
 
 def test_misnamed_input_is_an_error(inputs: dict[str, StageInput], tmp_path: Path) -> None:
     evidence = _failure(tmp_path, {**inputs, "spare/one": next(iter(inputs.values()))})
-    assert "input 'spare/one' is not named <train|test|duplicate|labels>/<scenario>/<recording>" in evidence
+    assert "input 'spare/one' is not named <train|validation|test|duplicate|labels>/<scenario>/<recording>" in evidence
 
 
 def test_defaults_cut_windows_of_a_hundred_messages() -> None:

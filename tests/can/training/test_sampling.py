@@ -89,6 +89,21 @@ def test_drawing_uses_every_window_equally_often(size: int, count: int, seed: in
     assert times.max() - times.min() <= 1
 
 
+@pytest.mark.parametrize("sampling", [SamplingConfig(), SamplingConfig(graphs_per_epoch=50, injected_fraction=0.4)])
+def test_every_vehicle_has_as_many_benign_windows_of_an_epoch(sampling: SamplingConfig) -> None:
+    parts = make_pool().parts
+    sizes = np.where(np.arange(60) < 6, 0, 1).astype(np.int32)  # a tenth of the windows is of the first vehicle
+    parts[0] = parts[0].replace(recording=sizes)
+    pool = PooledStores(parts, ["train", "injected"], vehicles=[["kia", "leaf"], []])
+    windows = flat(SampledSource(pool, sampling, TRAINING, 0).plan(0))
+    benign = windows[(windows < 60) & (pool.labels[windows] == 0)]
+    first, second = np.bincount(pool.vehicles[benign], minlength=2)
+    assert abs(first - second) <= 1
+    assert (windows >= 60).sum() == (40 if sampling.graphs_per_epoch is None else 20)
+    attacked = (pool.labels[:60] == 1).mean()
+    assert abs((pool.labels[windows[windows < 60]] == 1).mean() - attacked) < 0.05
+
+
 @pytest.mark.parametrize(
     "sampling", [SamplingConfig(), SamplingConfig(injected_fraction=0.0), SamplingConfig(graphs_per_epoch=30)]
 )

@@ -36,6 +36,18 @@ def test_windows_of_a_long_silence_are_kept() -> None:
     assert num_long > 10
 
 
+def test_every_vehicle_is_as_likely_however_much_there_is_of_it() -> None:
+    lengths = (60.0, 60.0, 6.0)
+    traffic = [bus_traffic(num_ids=8, duration_s=length, name=str(number)) for number, length in enumerate(lengths)]
+    config = InjectionConfig(duration_s=(1.0, 2.0), original_fraction=1.0, clean_fraction=1.0)
+    names = [
+        inject_attacks(traffic, config, 0, variant, vehicles=["kia", "kia", "leaf"]).messages.name[-1]
+        for variant in range(200)
+    ]
+    assert 80 < names.count("2") < 120
+    assert abs(names.count("0") - names.count("1")) < 40
+
+
 def test_the_same_pool_in_two_parts_is_the_same() -> None:
     traffic = [bus_traffic(num_ids=15, duration_s=20.0)]
     config = InjectionConfig(duration_s=(4.0, 6.0))
