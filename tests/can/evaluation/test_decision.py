@@ -113,7 +113,7 @@ def test_half_of_the_vehicles_that_did_not_train_keep_the_budget_whatever_the_wo
     assert point is not None
     assert (detector.rule.threshold > 0.75) == is_higher
     assert "3 vehicles that did not train" in point.sentence()
-    decision = detector.logits({0: held_out}) >= point.threshold
+    decision = decide(detector, {0: held_out}).logit >= point.threshold
     assert decision[recorded & (recording < 2)].mean() < 0.005
     assert decision[recorded & (recording == 2)].mean() > 0.1
     assert decision[table.label == 1].mean() > 0.9
