@@ -65,6 +65,10 @@ def detect(
     profile: Annotated[
         Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile`, for this vehicle.")
     ] = None,
+    dbc: Annotated[
+        Path | None,
+        typer.Option("--dbc", metavar="FILE", help="Names of messages and signals, as DBC."),
+    ] = None,
     follow: Annotated[
         Path | None,
         typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C or SIGTERM."),
@@ -115,6 +119,7 @@ def detect(
     from kdgat.can.detection.watch import Timeline, Watch
     from kdgat.canbus.look import Look
     from kdgat.canbus.pipes import is_pipe
+    from kdgat.canbus.profile import Database
 
     if out is not None:
         check_file(out, "--out")
@@ -127,7 +132,8 @@ def detect(
     timeline = Timeline() if picture is not None else None
     on_begin = _say_begin if is_live and not quiet else None
     known = None if learned is None else learned.known()
-    watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known)
+    database = None if dbc is None else Database.read(dbc)
+    watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known, database=database)
     alarms, num_alarms = list[Alarm](), 0
     with (
         compilation_told(quiet=quiet),

@@ -55,6 +55,24 @@ def test_forged_values_are_found_with_a_profile_and_not_without(logs: Path, prof
     kdgat("detect", logs / "tuesday.parquet", "--profile", profile, status=QUIET)
 
 
+def test_messages_and_signals_have_the_names_of_a_database(logs: Path, profile: Path, tmp_path: Path) -> None:
+    database = tmp_path / "car.dbc"
+    signals = ' SG_ VehicleSpeed : 7|16@0+ (0.01,0) [0|400] "km/h" X\n SG_ Noise : 31|8@0+ (1,0) [0|255] "" X\n'
+    database.write_text(f'VERSION ""\n\nNS_ :\n\nBS_:\n\nBU_: X\n\nBO_ {SPEED} Dynamics: 8 X\n{signals}\n')
+    options = (logs / "forged.parquet", "--profile", profile, "--dbc", database)
+    found = kdgat("detect", *options, "--format", "json", status=ALARMS)
+    named = [json.loads(line)["identifiers"][0] for line in found.stdout.splitlines()]
+    assert {one["name"] for one in named} == {"Dynamics"}
+    assert all("VehicleSpeed" in one["reasons"] and "Noise" not in one["reasons"] for one in named)
+    assert (
+        "153 Dynamics (value far off for one message, VehicleSpeed" in kdgat("detect", *options, status=ALARMS).stdout
+    )
+    database.write_text("what is this")
+    refused = kdgat("detect", *options, status=MISTAKE)
+    assert "describes no message" in refused.stderr
+    assert "is no file" in kdgat("detect", *options[:-1], tmp_path / "none.dbc", status=MISTAKE).stderr
+
+
 def test_what_was_learned_is_said_and_grows(logs: Path, profile: Path, tmp_path: Path) -> None:
     grown = tmp_path / "grown.json"
     said = kdgat("profile", logs / "tuesday.parquet", "--grow", profile, "--out", grown, status=QUIET)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +13,7 @@ from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanatio
 from kdgat.can.evaluation.decision import Verdicts
 from kdgat.can.models.names import HABITS
 from kdgat.canbus.features.suspicion import Known
+from kdgat.canbus.profile import Database
 from kdgat.graphs import GraphColumns
 
 MERGE_S: Final = 1.0  # alarms that are no further apart are one
@@ -53,6 +54,7 @@ class Alarm:
             "identifiers": [
                 {
                     "id": identifier_text(one.identifier),
+                    **({"name": one.name} if one.name else {}),
                     "evidence": round(one.evidence, 3),
                     "reasons": list(one.reasons),
                 }
@@ -97,8 +99,10 @@ class _OpenAlarm:
             known_reasons = tuple(dict.fromkeys(reason for reason in reasons if reason != NETWORK)) or (NETWORK,)
             self.suspects[one.identifier] = Suspect(one.identifier, evidence, known_reasons)
 
-    def close(self) -> Alarm:
+    def close(self, database: Database | None) -> Alarm:
         suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
+        if database is not None:
+            suspects = [replace(one, name=database.message(one.identifier)) for one in suspects]
         return Alarm(
             self.begin_s, self.end_s, self.log_begin_s, self.log_end_s, self.first_message, self.num_windows,
             self.score, tuple(sorted(self.by)), tuple(suspects), guess_kind(self.explanations),
@@ -113,15 +117,16 @@ class AlarmMerger:
         merge_s: float = MERGE_S,
         on_begin: Callable[[float], None] | None = None,
         known: Known | None = None,
+        database: Database | None = None,
     ) -> None:
         """Merge alarms no further apart than `merge_s`; call `on_begin` with the log's time of each, as soon as it
-        begins; `known` of a profile names fields.
+        begins; `known` of a profile names fields, a database messages and signals.
 
         An alarm ends at the first window without one that begins later than that after it.
         """
         self._merge_s = merge_s
         self._on_begin = on_begin
-        self._known = known
+        self._known, self._database = known, database
         self._open: _OpenAlarm | None = None
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts, log_times: NDArray[np.float64]) -> list[Alarm]:
@@ -143,7 +148,7 @@ class AlarmMerger:
                     self._on_begin(log_begin_s)
             flags = (("network", verdicts.by_network[window]), (HABITS, verdicts.by_habits[window]))
             by = {name for name, raised in flags if raised}
-            explanation = explain(graphs, verdicts, window, self._known)
+            explanation = explain(graphs, verdicts, window, self._known, self._database)
             self._open.add(end_s, log_end_s, float(score[window]), by, explanation)
         return ended
 
@@ -151,5 +156,5 @@ class AlarmMerger:
         """Return the alarm that has not ended, if there is one."""
         if self._open is None:
             return []
-        alarm, self._open = self._open.close(), None
+        alarm, self._open = self._open.close(self._database), None
         return [alarm]

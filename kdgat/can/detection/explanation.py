@@ -18,6 +18,7 @@ from kdgat.can.evaluation.decision import Verdicts
 from kdgat.can.evaluation.explanation import EVIDENCE_OF_HABITS, evidence_of, flooding
 from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.suspicion import Known, Reason, kind_of_reason
+from kdgat.canbus.profile import Database
 from kdgat.graphs import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
@@ -56,6 +57,7 @@ class Suspect:
     identifier: int
     evidence: float  # larger is more suspicious; logits of the network
     reasons: tuple[str, ...]
+    name: str = ""  # of the message, by a database
 
 
 @dataclass(frozen=True)
@@ -66,13 +68,19 @@ class Explanation:
     signs: frozenset[str] = field(default=frozenset())  # of the window as a whole: flood
 
 
-def explain(graphs: GraphColumns, verdicts: Verdicts, window: int, known: Known | None = None) -> Explanation:
+def explain(
+    graphs: GraphColumns,
+    verdicts: Verdicts,
+    window: int,
+    known: Known | None = None,
+    database: Database | None = None,
+) -> Explanation:
     """Name the most suspicious identifiers of a window, and the field that a profile knows, if it is about one."""
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
     num_messages = graphs["message_count"][window]
     accused = int(graphs["suspect"][window]) if verdicts.by_habits[window] else -1
-    by_habits = _of_habits(int(graphs["suspicion"][window]), accused, known) if accused >= 0 else ()
+    by_habits = _of_habits(int(graphs["suspicion"][window]), accused, known, database) if accused >= 0 else ()
     evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, node_id == accused)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
@@ -86,9 +94,10 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int, known: Known 
     return Explanation(tuple(suspects[:MAX_IDENTIFIERS]), frozenset(["flood"] if floods.any() else []))
 
 
-def _of_habits(reason: int, accused: int, known: Known | None) -> tuple[str, ...]:
-    bits = "" if known is None else known.name_field(accused, reason)
-    return (OF_HABITS[kind_of_reason(reason)], *((bits,) if bits else ()))
+def _of_habits(reason: int, accused: int, known: Known | None, database: Database | None) -> tuple[str, ...]:
+    place, bits = ("", frozenset[int]()) if known is None else known.field_of(accused, reason)
+    signals = () if database is None else database.signals_in(accused, bits)
+    return (OF_HABITS[kind_of_reason(reason)], *(signals or ((place,) if place else ())))
 
 
 def reasons_of(x: NDArray[np.float32], floods: bool = False, by_habits: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -47,8 +47,9 @@ class AlarmWriter:
 
 
 def describe_suspects(alarm: Alarm) -> str:
-    """Name identifiers and reasons: `0C1 (too early, payload), 2A0 (overdue)`."""
-    return ", ".join(f"{identifier_text(one.identifier)} ({', '.join(one.reasons)})" for one in alarm.suspects)
+    """Name identifiers and reasons: `0C1 (too early, payload), 2A0 Engine (overdue)`."""
+    names = (" ".join(filter(None, (identifier_text(one.identifier), one.name))) for one in alarm.suspects)
+    return ", ".join(f"{name} ({', '.join(one.reasons)})" for name, one in zip(names, alarm.suspects, strict=True))
 
 
 def describe_log_time(alarm: Alarm) -> str:

@@ -15,6 +15,7 @@ from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
 from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER
 from kdgat.canbus.findings import judged_text
+from kdgat.canbus.profile import Database
 from kdgat.graphs import GraphColumns
 from kdgat.run import counted
 
@@ -105,12 +106,13 @@ class Watch:
         on_begin: Callable[[float], None] | None = None,
         merge_s: float = MERGE_S,
         known: Known | None = None,
+        database: Database | None = None,
     ) -> None:
-        """Use a detector, and what a profile knows of the vehicle; `on_begin` and `merge_s` as of AlarmMerger."""
+        """Use a detector, what a profile knows, and names of a database; `on_begin`, `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
         self._stream = OnlineWindows(detector.windows, known)
-        self._merger = AlarmMerger(merge_s, on_begin, known)
+        self._merger = AlarmMerger(merge_s, on_begin, known, database)
         self._timeline = timeline
 
     def run(self, chunks: Iterable[Messages]) -> Iterator[Alarm]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from kdgat.base import Config
-from kdgat.canbus.features.suspicion.known import COUNTER, LITTLE, MOST_FIELDS, SMOOTH, STRICT_COUNTER
+from kdgat.canbus.features.suspicion.known import COUNTER, LITTLE, MOST_FIELDS, SMOOTH, STRICT_COUNTER, bits_of
 
 NUM_PAYLOAD_BITS: Final = 64
 MOST_BITS: Final = 32  # of a field
@@ -91,13 +91,11 @@ class PayloadField(Config):
 
     def overlaps(self, other: PayloadField) -> bool:
         """Return whether both have a bit in common."""
-        return not self._places.isdisjoint(other._places)
+        return not self._bits.isdisjoint(other._bits)
 
     @property
-    def _places(self) -> set[int]:
-        """Its bits, from the highest of the first byte."""
-        bits = range(self.first_bit, self.first_bit + self.num_bits)
-        return {8 * (7 - bit // 8) + bit % 8 if self.byte_order == "little" else bit for bit in bits}
+    def _bits(self) -> frozenset[int]:
+        return bits_of(self.first_bit, self.num_bits, is_little=self.byte_order == "little")
 
     @property
     def number_of_kind(self) -> int:

@@ -59,21 +59,23 @@ class Known(NamedTuple):
     is_expected: NDArray[np.bool_]  # [P] comes evenly, from the first second on
     others: NDArray[np.float64]  # [2] what is known of identifiers that are not among these
 
-    def name_field(self, identifier: int, reason: int) -> str:
-        """Say which bits a reason is about; empty if it is about no field."""
+    def field_of(self, identifier: int, reason: int) -> tuple[str, frozenset[int]]:
+        """Say which field a reason is about, with its bits from the highest of the first byte; neither if none."""
         row = int(np.searchsorted(self.identifier, identifier))
         is_known = row < len(self.identifier) and self.identifier[row] == identifier
         if kind_of_reason(reason) != JUMP or not is_known:
-            return ""
+            return "", frozenset()
         first, num, kind, *_ = self.fields[row, reason // (KIND_OF_REASON + 1)].tolist()
-        return name_bits(first, num, is_little=kind == LITTLE)
+        bits = bits_of(first, num, is_little=kind == LITTLE)
+        if kind == LITTLE:
+            return f"bytes {min(bits) // 8} to {max(bits) // 8}, low byte first", bits
+        return f"bits {first} to {first + num - 1}", bits
 
 
-def name_bits(first_bit: int, num_bits: int, *, is_little: bool) -> str:
-    """Say where a field is: bits from the highest of the first byte; bytes, where the low byte comes first."""
-    if is_little:
-        return f"bytes {7 - (first_bit + num_bits - 1) // 8} to {7 - first_bit // 8}, low byte first"
-    return f"bits {first_bit} to {first_bit + num_bits - 1}"
+def bits_of(first_bit: int, num_bits: int, *, is_little: bool) -> frozenset[int]:
+    """Return the bits of a field from the highest of the first byte; if it is little, its bytes are the other way."""
+    bits = range(first_bit, first_bit + num_bits)
+    return frozenset(8 * (7 - bit // 8) + bit % 8 if is_little else bit for bit in bits)
 
 
 def nothing_known() -> Known:
