@@ -223,3 +223,23 @@ def test_a_value_that_swings_around_a_carry_changes_many_bits_and_is_no_forgery(
 
     rows = [(time_s, one, payload(time_s) if one == TARGET else data) for time_s, one, data in _car()]
     assert not _judged(rows).is_alarm.any()
+
+
+def _trucks_units(begin_s: float, num: int, seed: int) -> list[tuple[float, int, bytes]]:
+    """Return first messages of units with addresses of their own: each claims it, and then speaks to others."""
+    random = np.random.default_rng(seed)
+    times = begin_s + np.sort(random.uniform(0.0, 0.5, 3 * num))
+    units = [address for address in range(num) for _ in range(3)]
+    groups = [0x18EEFF00, 0x1CECFF00, 0x1CEBFF00]
+    return [(float(time_s), groups[place % 3] + units[place], bytes(8)) for place, time_s in enumerate(times)]
+
+
+def test_units_of_a_truck_that_claim_addresses_are_no_fuzzing_but_random_identifiers_of_29_bits_are() -> None:
+    claims = _trucks_units(20.0, 1, seed=1) + _trucks_units(40.0, 30, seed=2)
+    assert not _judged(_car() + claims).is_alarm.any()
+    random = np.random.default_rng(3)
+    fuzzed = [(float(one), int(random.integers(1 << 29)), bytes(8)) for one in np.arange(40.0, 42.0, 0.005)]
+    rows = _car() + fuzzed
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > 40.5) & (ends < 42.0)].mean() > 0.95
+    assert not found.is_alarm[ends < 40.0].any()

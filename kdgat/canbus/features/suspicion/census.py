@@ -48,7 +48,7 @@ def look_at_all(
         if seen == 0.0:
             continue
         age, silent = now - first, now - last
-        came_once = 0.1 < age < 0.4 and seen <= 2.0
+        came_once = 0.1 < age < 0.4 and seen <= 2.0 and known[habit.IS_OF_UNIT] == 0.0
         was_absent = known[habit.RUN] == 0.0 and known[habit.INTERVAL] > _ABSENT_S
         came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and was_absent
         if came_once or came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):

@@ -62,6 +62,7 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     EVIDENCE,  # against it,
     EVIDENCE_AT,  # as of then
     IS_STRANGER,  # is itself a flood
+    IS_OF_UNIT,  # has 29 bits, and the source address or the parameter group of what has come before (J1939)
     IS_OF_ATTACK,  # came first in an attack by random identifiers
     GUILTY_UNTIL,  # of messages too many,
     GUILTY_SINCE,  # without a pause
@@ -75,8 +76,8 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(39)
-NUM_HABITS: Final = 42
+) = range(40)
+NUM_HABITS: Final = 43
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 

@@ -81,6 +81,9 @@ from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 _SCAN_S = 0.02  # between two looks at all identifiers
 _FLUSHED_S = 0.5  # from a log's beginning, in which its recorder may deliver what has waited
 _AT_ONCE = 8  # messages that come twice as fast as those of any known identifier; fewer are one in parts
+# Identifiers of 29 bits: their lowest eight are a source address, the eighteen above a parameter group (J1939).
+_EXTENDED, _NUM_SENDERS, _NUM_GROUPS = 1 << 11, 256, 1 << 18
+_SENT = 100  # messages of a source address that is known
 _REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has woken
 
 
@@ -123,6 +126,8 @@ class SuspicionState:
         self._payload: NDArray[np.uint64] = np.zeros(0, np.uint64)
         self._identifier: NDArray[np.uint32] = np.zeros(0, np.uint32)
         self._bus = np.zeros(NUM_BUS)
+        self._sent = np.zeros(_NUM_SENDERS, np.int64)  # messages of 29 bits, by source address
+        self._groups = np.zeros(_NUM_GROUPS, np.bool_)  # parameter groups that have come
 
     @property
     def num_bytes(self) -> int:
@@ -161,7 +166,8 @@ class SuspicionState:
         _judge(
             time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
             self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus,
-            self._known, self._has_come, self._absent, self._row, self._payload_before, *found,
+            self._known, self._has_come, self._absent, self._row, self._payload_before,
+            self._sent, self._groups, *found,
         )  # fmt: skip
         return found
 
@@ -187,6 +193,8 @@ def _judge(
     absent: NDArray[np.float64],
     rows: NDArray[np.int32],
     payloads_before: NDArray[np.uint64],
+    sent: NDArray[np.int64],
+    groups: NDArray[np.bool_],
     reasons: NDArray[np.int8],
     suspects: NDArray[np.uint32],
 ) -> None:
@@ -194,6 +202,9 @@ def _judge(
         number = numbers[message]
         identifier_of[number] = identifiers[message]
         known, curve, times, now = habits[number], curves[number], ring[number], time[message]
+        sender = np.int64(identifiers[message]) % _NUM_SENDERS if identifiers[message] >= _EXTENDED else -1
+        if sender >= 0:
+            sent[sender] += 1
         if breaks[message] == UNTIMED:
             if is_new[message]:
                 rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
@@ -216,6 +227,10 @@ def _judge(
         reason, suspect, weight = NOTHING, number, 0.0
         if is_new[message]:
             rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
+            if sender >= 0:
+                group = (np.int64(identifiers[message]) >> 8) % _NUM_GROUPS
+                known[habit.IS_OF_UNIT] = sent[sender] > _SENT or groups[group]
+                groups[group] = True
         else:
             reason, weight = judge_message(
                 known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
