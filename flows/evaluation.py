@@ -23,6 +23,7 @@ def evaluate_can(
     registry: AbsolutePath | None = None,
     data_root: AbsolutePath,
     catalog: AbsolutePath | None = None,
+    profile: AbsolutePath | None = None,
     out: AbsolutePath,
     site: Site | str = LOCAL,
     command_line: ClusterResources = NO_REQUEST,
@@ -39,6 +40,7 @@ def evaluate_can(
         registry: directory of all models.
         data_root: folder that holds the dataset's folder.
         catalog: YAML file with entries of datasets of one's own.
+        profile: file of `kdgat profile` by which the habits of identifiers are judged.
         out: where results go.
         site: where it is computed: `local`, the name of a site of `kdgat site list`, or a description of one.
         command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
@@ -50,6 +52,7 @@ def evaluate_can(
         registry=registry,
         data_root=data_root,
         catalog=catalog,
+        profile=profile,
         out=out,
         site=site,
         command_line=command_line,

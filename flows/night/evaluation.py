@@ -33,6 +33,7 @@ def evaluate(
     registry: Path | None,
     data_root: Path,
     catalog: Path | None,
+    profile: Path | None,
     out: Path,
     site: Site | str,
     command_line: ResourceRequest,
@@ -44,7 +45,7 @@ def evaluate(
     logger.info("detectors of %s", source)
     with where.creating_files():
         directory = make_evaluation(
-            ScoringRequest(source, data_root, dataset, catalog), below=out.absolute() / "evaluations"
+            ScoringRequest(source, data_root, dataset, catalog, profile=profile), below=out.absolute() / "evaluations"
         )
     trained = OutputDirectory(source).read_index().config
     stated, scope = trained.get("resources", {}), dataset or trained["data"]["dataset"]
