@@ -47,9 +47,11 @@ class PayloadField(Config):
         le=1 << MOST_BITS,
         description="smooth: the largest, to either side and around the end; counter: the usual one",
     )
-    lowest: int
-    highest: int
-    modulus: int | None = Field(default=None, ge=2, description="counter: so many values, if not all of its bits'")
+    lowest: int = Field(ge=0, lt=1 << MOST_BITS)
+    highest: int = Field(ge=0, lt=1 << MOST_BITS)
+    modulus: int | None = Field(
+        default=None, ge=2, le=1 << MOST_BITS, description="counter: so many values, if not all of its bits'"
+    )
     is_strict: bool = Field(default=False, description="counter: it went on with each message at the usual interval")
 
     @model_validator(mode="after")
@@ -76,7 +78,7 @@ class PayloadField(Config):
         if self.kind == "counter":
             holds = float(np.mean(steps == self.step)) >= _COUNTS
             has_outsiders = self.modulus is not None and (lowest, highest) != (self.lowest, self.highest)
-            is_strict = self.is_strict and _is_strict(steps, self.step, are_usual)
+            is_strict = self.is_strict and _is_strict(steps, self.step, are_usual, fewest=0)
             more = {"lowest": lowest, "highest": highest, "is_strict": is_strict}
             return self.model_copy(update=more) if holds and not has_outsiders else None
         step = max(self.step, int(np.abs(steps).max()))
@@ -91,10 +93,11 @@ class PayloadField(Config):
 
     def overlaps(self, other: PayloadField) -> bool:
         """Return whether both have a bit in common."""
-        return not self._bits.isdisjoint(other._bits)
+        return not self.bits.isdisjoint(other.bits)
 
     @property
-    def _bits(self) -> frozenset[int]:
+    def bits(self) -> frozenset[int]:
+        """Return its bits, from the highest of the first byte."""
         return bits_of(self.first_bit, self.num_bits, is_little=self.byte_order == "little")
 
     @property
@@ -140,12 +143,14 @@ def _judged(
     return counter.model_copy(update={"is_strict": _is_strict(steps, counter.step, are_usual)})
 
 
-def _is_strict(steps: NDArray[np.int64], step: int, are_usual: Sequence[NDArray[np.bool_]]) -> bool:
+def _is_strict(
+    steps: NDArray[np.int64], step: int, are_usual: Sequence[NDArray[np.bool_]], fewest: int = _FEWEST_STRICT
+) -> bool:
     """Return whether a counter went on at each usual interval, of which there were enough."""
     if not are_usual:
         return False
     usual = steps[np.concatenate(are_usual)]
-    return len(usual) >= _FEWEST_STRICT and bool((usual == step).all())
+    return len(usual) >= fewest and bool((usual == step).all())
 
 
 def _find(stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, num_bytes: int) -> list[PayloadField]:

@@ -13,11 +13,11 @@ from kdgat.base import UserError
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
 from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
-from kdgat.canbus.features.suspicion.habits import NEAR, NEAR_S, NUM_SPANS
+from kdgat.canbus.features.suspicion.habits import MOST_CARRIED, NEAR, NEAR_S, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.profile.checksum import find_checksum
-from kdgat.canbus.profile.fields import find_fields
+from kdgat.canbus.profile.fields import NUM_PAYLOAD_BITS, find_fields
 from kdgat.canbus.profile.identifier import MOST_MESSAGES, IdentifierProfile
 from kdgat.canbus.profile.profile import Drive, Profile
 
@@ -150,6 +150,7 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
     are_usual = [_usual_intervals(one.time, usual) for one in stretches]
     num_bytes = int(lengths[0]) if len(lengths) == 1 else 0
     lasting = [np.lib.stride_tricks.sliding_window_view(one, 4).min(axis=1).max() for one in changed if len(one) >= 4]
+    fields = find_fields(payloads, num_bytes, are_usual) if num_bytes else []
     return IdentifierProfile(
         num_messages=sum(len(one.time) for one in stretches),
         first_s=first_s,
@@ -164,7 +165,8 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
         most_changed=int(max((one.max(initial=0) for one in changed), default=0)),
         most_lasting=int(max(lasting, default=0)),
         checksum=find_checksum(payloads, num_bytes) if num_bytes else None,
-        fields=find_fields(payloads, num_bytes, are_usual) if num_bytes else [],
+        fields=fields,
+        unruly=_mask(_moved(payloads) - set[int]().union(*(field.bits for field in fields))),
     )
 
 
@@ -175,7 +177,10 @@ def _go_on(known: IdentifierProfile, new: IdentifierProfile, stretches: Sequence
     are_usual = [_usual_intervals(one.time, known.usual_s) for one in stretches]
     kept = (field.goes_on_as([field.values(one) for one in payloads], are_usual) for field in known.fields)
     fields = [field for field in kept if field is not None]
-    fields += [one for one in new.fields if not any(one.overlaps(field) for field in known.fields)]
+    # What the drives before have shown to be no field, a quiet one does not make a field.
+    looked_at = known.unruly | _mask(set[int]().union(*(field.bits for field in known.fields)))
+    fields += [one for one in new.fields if not _mask(one.bits) & looked_at]
+    unruly = known.unruly | new.unruly | looked_at
     longer = sorted((known.shortest_s, new.shortest_s), key=len)
     spans = [*map(min, zip(*longer, strict=False)), *longer[1][len(longer[0]) :]]
     return IdentifierProfile(
@@ -193,7 +198,18 @@ def _go_on(known: IdentifierProfile, new: IdentifierProfile, stretches: Sequence
         most_lasting=max(known.most_lasting, new.most_lasting),
         checksum=known.checksum if known.checksum is not None and known.checksum.holds(payloads) else None,
         fields=fields[:MOST_FIELDS],
+        unruly=unruly & ~_mask(set[int]().union(*(field.bits for field in fields))),
     )
+
+
+def _moved(payloads: Sequence[NDArray[np.uint64]]) -> set[int]:
+    """Return the bits that ever changed, from the highest of the first byte."""
+    moved = int(np.bitwise_or.reduce([np.bitwise_or.reduce(one[1:] ^ one[:-1], initial=0) for one in payloads]))
+    return {8 * (bit // 8) + 7 - bit % 8 for bit in range(NUM_PAYLOAD_BITS) if moved >> bit & 1}
+
+
+def _mask(bits: Iterable[int]) -> int:
+    return sum(1 << bit for bit in bits)
 
 
 def _usual_intervals(time: NDArray[np.float64], usual_s: float) -> NDArray[np.bool_]:
@@ -205,8 +221,10 @@ def _usual_intervals(time: NDArray[np.float64], usual_s: float) -> NDArray[np.bo
 def _num_changed(difference: NDArray[np.uint64]) -> NDArray[np.int64]:
     """Return for each exclusive or of two payloads [R] what `habits.num_changed` does."""
     orders = (difference, difference.byteswap())
-    counts = [np.bitwise_count(difference), *(np.bitwise_count(one ^ (one >> np.uint64(1))) for one in orders)]
-    return np.minimum.reduce(counts).astype(np.int64)
+    plain, *gray = (
+        np.bitwise_count(one).astype(np.int64) for one in (difference, *(one ^ (one >> np.uint64(1)) for one in orders))
+    )
+    return np.maximum(np.minimum.reduce([plain, *gray]), plain - MOST_CARRIED)
 
 
 def _shortest_spans(stretches: Sequence[_Stretch]) -> list[float]:

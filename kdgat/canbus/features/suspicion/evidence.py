@@ -40,8 +40,8 @@ _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too
 _LONG_KNOWN, _NEED_OF_YOUNG = 60.0, 8.0  # intervals; whoever is known by fewer may send by events, too
 _HALF_S, _HALF_INTERVALS = 0.5, 4.0  # in which evidence halves
 UNEXPECTED_HALF_S: Final = 20.0
-TOGETHER_S: Final = 0.1  # identifiers that the profile does not know come together,
-_WAKING_S, _WAKING = 30.0, 24.0  # and then so many more, for so long, are no news
+_TOGETHER_S = 0.1  # in which messages of identifiers that the profile does not know count once
+_GRANTED, _MOST_NEWCOMERS = 2.0, 24.0  # messages for each such identifier but the first, and how many there may be
 HOLD_S: Final = 0.3  # an alarm outlives its last evidence,
 _BRIEF_S = 0.001  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
@@ -66,16 +66,14 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
     UNEXPECTED,  # messages of identifiers that the profile does not know, each of which counts half after some seconds,
     UNEXPECTED_AT,  # as of then,
-    NEWCOMERS,  # and such identifiers themselves, in the same way,
+    NEWCOMERS,  # and such identifiers themselves, in the same way;
     NEWCOMERS_AT,
-    NEWCOMER,  # the one that came last,
-    NEWCOMER_AT,  # then
-    WAKING_UNTIL,  # when several of them came together, as those of units that wake do
+    NUM_NEWCOMERS,  # all of them
     REASON,  # of the newest evidence, and the identifier that it speaks against
     SUSPECT,
     IS_BRIEF,  # the alarm is of single messages alone
-) = range(26)
-NUM_BUS = 26
+) = range(24)
+NUM_BUS = 24
 
 
 def kind_of_reason(reason: int) -> int:
@@ -127,24 +125,19 @@ def weigh(
 
 
 @njit(cache=True)
-def count_unexpected(bus: NDArray[np.float64], now: float, number: int, is_new: bool, most: float) -> bool:
+def count_unexpected(bus: NDArray[np.float64], now: float, is_new: bool, most: float) -> bool:
     """Count a message of an identifier that the profile does not know; return whether it may have missed so many.
 
-    Several identifiers that come together are those of a unit that has woken, or speak with each other: for some time
-    only how many they are counts. Messages of a burst count once.
+    Messages within a tenth of a second count once, as those of a unit that wakes or answers; and each identifier that
+    it does not know is granted some, as such a unit goes on speaking.
     """
-    is_alone = now - bus[NEWCOMER_AT] > TOGETHER_S
-    if not is_alone and bus[NEWCOMER] != number:
-        bus[WAKING_UNTIL] = now + _WAKING_S
-    bus[NEWCOMER], bus[NEWCOMER_AT] = number, now
     if is_new:
-        _count(bus, NEWCOMERS, now, most + _WAKING)
-    if now < bus[WAKING_UNTIL]:
-        bus[UNEXPECTED] = 0.0
-        return bool(bus[NEWCOMERS] > most + _WAKING)
-    if is_alone:
-        _count(bus, UNEXPECTED, now, most)
-    return bool(bus[UNEXPECTED] > most)
+        bus[NUM_NEWCOMERS] += 1.0
+        _count(bus, NEWCOMERS, now, most + _MOST_NEWCOMERS)
+    if now - bus[UNEXPECTED_AT] > _TOGETHER_S:
+        _count(bus, UNEXPECTED, now, most + _GRANTED * _MOST_NEWCOMERS)
+    granted = _GRANTED * min(bus[NUM_NEWCOMERS] - 1.0, _MOST_NEWCOMERS)
+    return bool(bus[UNEXPECTED] > most + granted or bus[NEWCOMERS] > most + _MOST_NEWCOMERS)
 
 
 @njit(cache=True)

@@ -27,6 +27,7 @@ FORGOTTEN_S: Final = 120.0  # what did not come again for this long, or twice, i
 EVEN: Final = 0.9  # share of intervals near the usual one
 BELIEVED_AFTER: Final = 24.0  # intervals,
 BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
+MOST_CARRIED: Final = 9  # bits by which a carry counts less
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
 _GUILTY_S = 2.0
 _SLOW_S, _NEWS_S = 0.11, 5.0  # identifiers with longer usual intervals are held guilty for so long at a time
@@ -68,16 +69,17 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     GUILTY_SINCE,  # without a pause
     FORGED_UNTIL,  # of payloads
     IS_UNTIMED,  # it is not known when the last message came
-    MISSING,  # messages that did not come, and may all come at once
+    MISSING,  # messages that did not come, and may all come at once,
+    MISSING_SINCE,  # as of then
+    LONGEST_BEFORE,  # what LONGEST_FRESH was before the interval in which they did not come
     STILL,  # messages in a row in which no counter counted
-    RESTLESS_UNTIL,  # which message its values may move in larger steps than a profile knows
     NUM_BROKEN,  # counters of late, each of which counts less with every message
     IS_BACK,  # the last value came back from far off
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(40)
-NUM_HABITS: Final = 43
+) = range(41)
+NUM_HABITS: Final = 44
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -151,15 +153,18 @@ def commit(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
         if habits[one, SEEN] < 2.0:
             continue
         is_free = now - habits[one, FIRST] < FREE_S
+        is_recalled = habits[one, IS_RECALLED] != 0.0  # nobody makes it forget the shortest and the longest interval
         for place in range(NUM_SPANS):
             known, span = curves[one, COMMITTED, place], curves[one, WAITING, place]
             if not is_free and known < np.inf:
                 span = max(span, known * (1.0 - DRIFT))
-            curves[one, COMMITTED, place] = min(known, span)
+            if place > 0 or not is_recalled or known == np.inf:
+                curves[one, COMMITTED, place] = min(known, span)
             curves[one, NEXT, place] = min(curves[one, NEXT, place], span)
             curves[one, WAITING, place], curves[one, FRESH, place] = curves[one, FRESH, place], np.inf
         longest = habits[one, LONGEST_WAITING]
-        habits[one, LONGEST] = max(habits[one, LONGEST], longest)
+        if not is_recalled or habits[one, LONGEST] == 0.0:
+            habits[one, LONGEST] = max(habits[one, LONGEST], longest)
         habits[one, LONGEST_NEXT] = max(habits[one, LONGEST_NEXT], longest)
         habits[one, MOST_BITS] = max(habits[one, MOST_BITS], habits[one, BITS_WAITING])
         habits[one, LONGEST_WAITING], habits[one, LONGEST_FRESH] = habits[one, LONGEST_FRESH], 0.0
@@ -239,9 +244,8 @@ def num_changed(difference: Any) -> Any:
     """Return in how many bits two payloads differ, given their exclusive or.
 
     Where a number carries, many of its bits change, and one of its Gray code: the fewest of the plain count and those
-    of the Gray codes in both byte orders is taken. Random payloads change many in each.
+    of the Gray codes in both byte orders is taken, but hardly less than the plain one, as of one number that carries.
     """
-    other = swapped(difference)
-    plain = popcount(difference)
+    other, plain = swapped(difference), popcount(difference)
     gray = min(popcount(difference ^ (difference >> np.uint64(1))), popcount(other ^ (other >> np.uint64(1))))
-    return min(plain, gray)
+    return max(min(plain, gray), plain - MOST_CARRIED)

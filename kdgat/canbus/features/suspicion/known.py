@@ -33,11 +33,9 @@ RECALLED: Final = 1000.0  # messages that an identifier counts as having sent be
 _AGE_S = 10.5  # before it
 _JUMP, _MORE = 2, 2  # times the largest step that was seen, and as many more
 _MORE_BITS, _AS_BEFORE = 12, 4  # that change at once than ever
-_LARGE, _RESTLESS = 1.5, 32.0  # times the largest step, and messages after one for which nothing is far off
-_FADES, _MOST_BROKEN = (
-    1.0 - 1.0 / 64.0,
-    3.5,
-)  # with each message, how many breaks there were; more are a state of the car
+_AGITATED, _CALMS = 4.0, 0.97  # times the largest step that it may be at most of late; what is left with each message
+_MOST_BROKEN = 3.5  # counters of late; more are a state of the car,
+_FADES = 1.0 - 1.0 / 64.0  # and what is left of them with each message
 _STILL, _NEWS_S = 6.0, 10.0  # messages in which no counter counts; it is no news after some seconds
 _WAIT_S = 2.5  # until an identifier is missed that has not come at all,
 _ABSENT, _ABSENT_S = 5.0, 5.0  # times its longest interval; it is no news after some seconds
@@ -115,33 +113,40 @@ def recall(profile: Known, row: int, known: NDArray[np.float64], curve: NDArray[
 
 @njit(cache=True)
 def judge_payload(
-    profile: Known, row: int, known: NDArray[np.float64], before: Any, last: Any, payload: Any, num_bytes: Any
+    profile: Known,
+    row: int,
+    known: NDArray[np.float64],
+    recent: NDArray[np.float64],
+    before: Any,
+    last: Any,
+    payload: Any,
+    num_bytes: Any,
 ) -> tuple[int, float]:
     """Judge a payload after two others by what the profile knows of them; return reason and weight of the evidence.
 
     A checksum is wrong; a counter did not go on, though no message is missing; no counter counts; a value that moves in
-    small steps was far away for one message; more bits than ever changed for one message.
+    small steps was far away for one message; more bits than ever changed for one message. `recent` has the largest step
+    of late of each field, in those of the profile, and the most bits that changed [MOST_FIELDS + 1]: where a value moves
+    faster than in the profile, that is a state of the car, within limits.
     """
     if known[habit.SEEN] < RECALLED + 2.0:
         return NOTHING, 0.0
-    usual = profile.most_changed[row]
-    is_restless = known[habit.SEEN] < known[habit.RESTLESS_UNTIL]
     is_back = known[habit.IS_BACK] != 0.0  # the step to `last` is the way back of a value that was far off
+    known[habit.IS_BACK] = 0.0
     changed = habit.num_changed(before ^ last)
     fewest = min(changed, habit.num_changed(last ^ payload))
-    reason, weight = NOTHING, 0.0
-    is_large = changed > usual + _AS_BEFORE
+    most = profile.most_changed[row]
+    usual = max(most, np.int64(recent[MOST_FIELDS]))
+    reason, weight, newest = NOTHING, 0.0, 0.0
     if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and habit.num_changed(before ^ payload) <= usual + _AS_BEFORE:
+        known[habit.IS_BACK] = 1.0
         reason, weight = MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
-    other_before, other_last, other_payload = (
-        habit.swapped(before),
-        habit.swapped(last),
-        habit.swapped(payload),
-    )
+    elif not is_back:
+        newest = min(float(changed), float(most + _MORE_BITS))
+    recent[MOST_FIELDS] = max(recent[MOST_FIELDS] * _CALMS, newest)
+    other_before, other_last, other_payload = habit.swapped(before), habit.swapped(last), habit.swapped(payload)
     is_usual = _is_usual(known[habit.INTERVAL], known) and _is_usual(known[habit.INTERVAL_BEFORE], known)
-    num_counters, num_still, has_broken = int(profile.always_changes[row]), 0, False
-    if num_counters > 0 and payload == last:
-        num_still = 1
+    num_counters, num_still, has_broken = 0, 0, False
     for place in range(MOST_FIELDS):
         kind, step = profile.fields[row, place, KIND], profile.fields[row, place, STEP]
         if kind == 0:
@@ -162,18 +167,17 @@ def judge_payload(
                 has_broken = has_broken or is_outside or (three - two - step) % modulus != 0
             continue
         away, back = _step(one, two, bits), _step(two, three, bits)
-        jump = _JUMP * step + _MORE
-        if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2 * step + _MORE:
+        largest = step * max(recent[place], 1.0)
+        jump, newest = _JUMP * largest + _MORE, 0.0
+        if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2.0 * largest + _MORE:
+            known[habit.IS_BACK] = 1.0
             if reason & KIND_OF_REASON != JUMP:
                 reason, weight = JUMP + place * (KIND_OF_REASON + 1), NEED
-        elif abs(away) > _LARGE * step + _MORE:
-            is_large = True
-    known[habit.IS_BACK] = reason != NOTHING and not is_restless
-    if (is_large and not is_back and reason == NOTHING) or (is_restless and reason != NOTHING):
-        known[habit.RESTLESS_UNTIL] = known[habit.SEEN] + _RESTLESS
-    if is_restless:  # a state of the car in which its values move faster than in the profile
-        reason, weight = NOTHING, 0.0
-    if num_still < num_counters or num_counters == 0:
+        elif not is_back:
+            newest = min(abs(away) / step, _AGITATED)
+        recent[place] = max(recent[place] * _CALMS, newest)
+    is_still = (num_counters > 0 and num_still == num_counters) or (profile.always_changes[row] and payload == last)
+    if not is_still:
         known[habit.STILL] = 0.0
     elif _is_usual(known[habit.INTERVAL], known):  # what waited in a queue may be sent as often as it is late
         known[habit.STILL] += 1.0
@@ -181,8 +185,9 @@ def judge_payload(
     if known[habit.STILL] >= _STILL and is_news:
         return STILL, NEED
     kind = profile.checksum[row, 0]
-    is_checked = kind >= 0 and num_bytes == profile.checksum[row, 2]
-    if is_checked and checksum_residual(kind, payload, num_bytes) != profile.checksum[row, 1]:
+    if kind >= 0 and (
+        num_bytes != profile.checksum[row, 2] or checksum_residual(kind, payload, num_bytes) != profile.checksum[row, 1]
+    ):
         return CHECKSUM, NEED
     known[habit.NUM_BROKEN] = known[habit.NUM_BROKEN] * _FADES + has_broken
     is_new_break = has_broken and known[habit.NUM_BROKEN] < _MOST_BROKEN  # else it counts no longer

@@ -18,6 +18,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     NOTHING,
     PAYLOAD,
     RESUMED_AT,
+    START,
     TOO_MANY,
 )
 from kdgat.canbus.features.suspicion.habits import COMMITTED, EVEN, NUM_SPANS, RING
@@ -31,7 +32,8 @@ _FORGED_S = 2.0
 _FASTEST_S = 0.0018  # no car sends one identifier so fast for 32 messages
 _STATE = 16.0  # intervals in a row that are alike: a new period of the car, which no irregular attacker meets by chance
 _TIMER_KNOWN = 60.0  # intervals before one extra message counts
-_MOST_MISSING = 32.0  # messages that a sender's queue keeps
+_FLUSHED_S = 0.5  # from a log's beginning, in which its recorder may deliver what has waited
+_MOST_MISSING, _CREDIT_S = 32.0, 5.0  # messages that a sender's queue keeps, and that long from one delay to the next
 _BITS, _BITS_SHARE = 7.0, 0.36  # that change in each of four messages: more than ever, and of all bits
 _SHORT, _SHORT_KNOWN = 4.0, 75.0  # bytes of a payload in which fewer are many, and intervals before that is known
 
@@ -59,13 +61,14 @@ def judge_message(
     kept = np.int64(known[habit.KEPT])
     times[kept & (RING - 1)] = now
     known[habit.KEPT] += 1.0
-    is_due = believed and has_interval and _is_due(known, times, kept, interval)
+    is_due = believed and has_interval and _is_due(known, times, kept, now, interval)
     run = known[habit.RUN_INTERVAL]
     if abs(interval - run) < 0.12 * run + min(0.0012, 0.1 * run):
         known[habit.RUN] += 1.0
     else:
         known[habit.RUN], known[habit.RUN_INTERVAL], known[habit.RUN_SINCE] = 0.0, interval, known[habit.LAST]
-    is_on, is_excused = bus[IS_ON] != 0.0, now < bus[EXCUSED]
+    is_flushed = known[habit.IS_RECALLED] != 0.0 and now - bus[START] < _FLUSHED_S
+    is_on, is_excused = bus[IS_ON] != 0.0, now < bus[EXCUSED] or is_flushed
     reason, weight, is_suspicious, is_extra = NOTHING, 0.0, False, False
     if believed and has_interval:
         usual, shortest = known[habit.USUAL], curve[COMMITTED, 0]
@@ -98,9 +101,10 @@ def judge_message(
     if is_suspicious:
         bus[LAST_SUSPICION] = now
     if not is_on and has_interval and not is_suspicious:
-        if not is_extra and not is_due:
-            habit.learn_usual(known, interval)
-        habit.learn_times(known, curve, times, now, interval)
+        if not is_due:
+            if not is_extra:
+                habit.learn_usual(known, interval)
+            habit.learn_times(known, curve, times, now, interval)
         known[habit.BITS_FRESH] = max(known[habit.BITS_FRESH], bits)
     if not believed and not is_on:
         habit.believe_at_once(known, curve)
@@ -109,15 +113,17 @@ def judge_message(
 
 
 @njit(cache=True)
-def _is_due(known: NDArray[np.float64], times: NDArray[np.float64], kept: Any, interval: float) -> bool:
+def _is_due(known: NDArray[np.float64], times: NDArray[np.float64], kept: Any, now: float, interval: float) -> bool:
     """Return whether a message waited in its sender's queue, which sends at once what it could not send before.
 
-    As many messages are due as did not come; the ring then has the times at which they were due.
+    As many messages are due as did not come, once in some seconds; the ring then has the times at which they were due.
     """
     usual = known[habit.USUAL]
     if interval > 1.5 * usual:
-        missing = interval / usual - 1.0
-        known[habit.MISSING] = min(missing, _MOST_MISSING) if habit.is_even(known) else 0.0
+        is_rare = now - known[habit.MISSING_SINCE] > _CREDIT_S
+        known[habit.MISSING] = min(interval / usual - 1.0, _MOST_MISSING) if is_rare and habit.is_even(known) else 0.0
+        known[habit.MISSING_SINCE] = now if is_rare else known[habit.MISSING_SINCE]
+        known[habit.LONGEST_BEFORE] = known[habit.LONGEST_FRESH]
         return False
     if known[habit.MISSING] < 0.5 or kept < 2:
         return False
@@ -125,6 +131,7 @@ def _is_due(known: NDArray[np.float64], times: NDArray[np.float64], kept: Any, i
         known[habit.MISSING] *= 0.5
         return False
     known[habit.MISSING] -= 1.0 - interval / usual
+    known[habit.LONGEST_FRESH] = known[habit.LONGEST_BEFORE]  # what waited was no longer away than ever
     newest, last = kept & (RING - 1), (kept - 1) & (RING - 1)
     times[last] = min(times[last], times[(kept - 2) & (RING - 1)] + usual)
     times[newest] = min(times[newest], times[last] + usual)

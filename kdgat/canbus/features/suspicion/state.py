@@ -52,6 +52,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     NOW,
     NUM_BUS,
     NUM_GAPS,
+    NUM_NEWCOMERS,
     NUM_STRANGE,
     REASON,
     SILENT,
@@ -67,6 +68,7 @@ from kdgat.canbus.features.suspicion.evidence import (
 from kdgat.canbus.features.suspicion.habits import EVEN, NUM_SPANS, RING
 from kdgat.canbus.features.suspicion.known import (
     FASTEST_S,
+    MOST_FIELDS,
     MOST_OTHERS,
     RECALLED,
     Known,
@@ -79,7 +81,6 @@ from kdgat.canbus.features.suspicion.known import (
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
 _SCAN_S = 0.02  # between two looks at all identifiers
-_FLUSHED_S = 0.5  # from a log's beginning, in which its recorder may deliver what has waited
 _AT_ONCE = 8  # messages that come twice as fast as those of any known identifier; fewer are one in parts
 # Identifiers of 29 bits: their lowest eight are a source address, the eighteen above a parameter group (J1939).
 _EXTENDED, _NUM_SENDERS, _NUM_GROUPS = 1 << 11, 256, 1 << 18
@@ -127,6 +128,7 @@ class SuspicionState:
         self._identifier: NDArray[np.uint32] = np.zeros(0, np.uint32)
         self._bus = np.zeros(NUM_BUS)
         self._sent = np.zeros(_NUM_SENDERS, np.int64)  # messages of 29 bits, by source address
+        self._recent = np.zeros((len(self._known.identifier), MOST_FIELDS + 1))  # largest steps of fields, of late
         self._groups = np.zeros(_NUM_GROUPS, np.bool_)  # parameter groups that have come
 
     @property
@@ -167,7 +169,7 @@ class SuspicionState:
             time, identifier, numbered.number, numbered.is_new, payload, length, breaks, numbered.num_numbers,
             self._habits, self._curves, self._ring, self._payload, self._identifier, self._bus,
             self._known, self._has_come, self._absent, self._row, self._payload_before,
-            self._sent, self._groups, *found,
+            self._recent, self._sent, self._groups, *found,
         )  # fmt: skip
         return found
 
@@ -193,6 +195,7 @@ def _judge(
     absent: NDArray[np.float64],
     rows: NDArray[np.int32],
     payloads_before: NDArray[np.uint64],
+    recent: NDArray[np.float64],
     sent: NDArray[np.int64],
     groups: NDArray[np.bool_],
     reasons: NDArray[np.int8],
@@ -217,11 +220,9 @@ def _judge(
         if bus[HAS_BEGUN] == 0.0:
             bus[:] = -1e9
             bus[HAS_BEGUN], bus[IS_ON], bus[IS_FUZZED], bus[NUM_GAPS], bus[USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
-            bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = 0.0
+            bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = bus[NUM_NEWCOMERS] = 0.0
             bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
             bus[NEXT_SCAN] = now + _SCAN_S
-            if len(profile.identifier):
-                bus[EXCUSED] = now + _FLUSHED_S
         heed_stall(bus, now, breaks[message] == RESUMED)
         bus[NOW] = now
         reason, suspect, weight = NOTHING, number, 0.0
@@ -241,13 +242,13 @@ def _judge(
             rows[number] < 0
             and known[habit.RUN] < _REGULAR
             and not (known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known))
-            and count_unexpected(bus, now, number, is_new[message], profile.others[MOST_OTHERS])
+            and count_unexpected(bus, now, is_new[message], profile.others[MOST_OTHERS])
         ):
             reason, weight = NEW, NEED
         if rows[number] >= 0:
             found, weight_of_payload = judge_payload(
-                profile, rows[number], known, payloads_before[number], payloads[number], payload[message],
-                np.int64(length[message]),
+                profile, rows[number], known, recent[rows[number]], payloads_before[number], payloads[number],
+                payload[message], np.int64(length[message]),
             )  # fmt: skip
             if found != NOTHING:
                 reason, weight = found, weight + weight_of_payload
