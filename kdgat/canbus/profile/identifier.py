@@ -84,7 +84,7 @@ class IdentifierProfile(Config):
 
     def fill(self, habits: NDArray[np.float64], curve: NDArray[np.float64], fields: NDArray[np.int64]) -> None:
         """Fill the rows of `Known` that are of this identifier."""
-        habits[habit.LONGEST] = self.longest_s
+        habits[habit.LONGEST] = habits[habit.LONGEST_ONCE] = self.longest_s
         habits[habit.MOST_BITS] = self.most_lasting if self.num_messages >= _FEWEST_LASTING else NUM_PAYLOAD_BITS
         habits[habit.IS_RECALLED], habits[habit.IS_UNEVEN] = 1.0, self.evenness <= habit.EVEN
         if self.is_timed:

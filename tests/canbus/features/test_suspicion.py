@@ -243,3 +243,40 @@ def test_units_of_a_truck_that_claim_addresses_are_no_fuzzing_but_random_identif
     found, ends = _judged(rows), _times(rows)
     assert found.is_alarm[(ends > 40.5) & (ends < 42.0)].mean() > 0.95
     assert not found.is_alarm[ends < 40.0].any()
+
+
+def test_who_sends_late_and_then_at_once_again_and_again_floods() -> None:
+    random = np.random.default_rng(9)
+    rows = [row for row in _car() if row[1] != TARGET or not 20.0 <= row[0] < 30.0]
+    for begin_s in np.arange(20.0, 30.0, 0.5):
+        times = begin_s + 0.25 + np.cumsum(random.uniform(0.0002, 0.0006, 24))
+        rows += [(time_s, TARGET, bytes(8)) for time_s in times.tolist()]
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > 21.0) & (ends < 30.0)].mean() > 0.3
+
+
+def test_what_was_sent_late_and_at_once_hides_no_later_silence() -> None:
+    rows = [row for row in _delayed(20.0, 20.2, more=0) if row[1] != TARGET or row[0] < 40.0]
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > 40.5) & (ends < 44.0)].mean() > 0.95
+    assert not found.is_alarm[ends < 40.0].any()
+
+
+@pytest.mark.parametrize("num_lost", [1, 2, 3])
+def test_messages_that_are_lost_once_hide_no_later_silence(num_lost: int) -> None:
+    own = [time_s for time_s, one, _ in _car() if one == TARGET and time_s > 20.0]
+    lost = set(own[:num_lost])
+    rows = [row for row in _car() if row[1] != TARGET or (row[0] not in lost and row[0] < 40.0)]
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > 40.5) & (ends < 44.0)].mean() > 0.95
+    assert not found.is_alarm[ends < 40.0].any()
+
+
+def test_all_bits_flipped_are_many() -> None:
+    rows = [
+        (time_s, one, (b"\xff" if place % 2 else b"\x00") * 8 if one == TARGET and time_s > BEGIN_S else data)
+        for place, (time_s, one, data) in enumerate(row for row in _car() if row[1] == TARGET)
+    ]
+    rows += [row for row in _car() if row[1] != TARGET]
+    found, ends = _judged(sorted(rows)), _times(rows)
+    assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 5.0)].mean() > 0.9

@@ -135,3 +135,22 @@ def test_a_field_that_no_payload_can_have_is_refused(key: str, value: object, tm
     path.write_text(json.dumps(content))
     with pytest.raises(UserError, match=r"car\.json .*identifiers\.153\.fields\.0"):
         Profile.read(path)
+
+
+def test_a_short_drive_takes_no_counter_away_and_a_quiet_one_makes_no_field_of_what_was_none() -> None:
+    first = learn_profile([("a", drive(rows_of(70.0, 1)))])
+    grown = learn_profile([("b", drive(rows_of(3.0, 2)))], first)
+    assert [one.is_strict for one in grown.identifiers[SPEED].fields if one.kind == "counter"] == [True]
+    noisy = [
+        (time_s, one, data[:4] + bytes([place * 37 % 256]) + data[5:] if one == SPEED else data)
+        for place, (time_s, one, data) in enumerate(rows_of(70.0, 1))
+    ]
+    counting = [
+        (time_s, one, data[:4] + bytes([int(time_s / 0.02) % 256]) + data[5:] if one == SPEED else data)
+        for time_s, one, data in rows_of(70.0, 3)
+    ]
+    places = range(32, 40)
+    alone = learn_profile([("b", drive(counting))]).identifiers[SPEED].fields
+    assert any(one.first_bit in places for one in alone)
+    both = learn_profile([("b", drive(counting))], learn_profile([("a", drive(noisy))])).identifiers[SPEED].fields
+    assert not any(one.first_bit in places for one in both)

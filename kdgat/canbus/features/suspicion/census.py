@@ -29,7 +29,7 @@ _ONCE = 14  # identifiers that came once or twice and not again,
 _ABSENT_S = 0.5  # or of an earlier attack, after so long,
 _LOOKS = 3.0  # in a row that find so many
 _NEW_S = 0.015  # usual interval of a new identifier that came alone
-_LATE, _LATE_S = 5.0, 0.25  # times the longest interval, seconds at least
+_LATE, _AGAIN, _LATE_S = 5.0, 1.25, 0.25  # times the longest interval that came twice, and once; seconds at least
 _LATE_AGE_S = 5.0  # of an identifier before it is waited for
 _LATE_END_S = 5.0  # then it is gone
 _EVENLY_LATE, _FAST_S = 1.6, 0.025  # longest interval over the usual one, or that one itself
@@ -65,7 +65,7 @@ def look_at_all(
             continue
         num_later += silent > 1.5 * longest + 0.02
         evenly = longest < max(_EVENLY_LATE * known[habit.USUAL], _FAST_S)
-        if evenly and silent > max(_LATE * longest, _LATE_S):
+        if evenly and silent > max(_LATE * longest, _AGAIN * known[habit.LONGEST_ONCE], _LATE_S):
             if known[habit.LATE_SINCE] == 0.0:
                 known[habit.LATE_SINCE] = now
                 known[habit.TIMES_LATE] += 1.0

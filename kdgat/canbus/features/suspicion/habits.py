@@ -27,7 +27,7 @@ FORGOTTEN_S: Final = 120.0  # what did not come again for this long, or twice, i
 EVEN: Final = 0.9  # share of intervals near the usual one
 BELIEVED_AFTER: Final = 24.0  # intervals,
 BELIEVED_S: Final = 2.5  # and seconds, before an identifier's habits count
-MOST_CARRIED: Final = 9  # bits by which a carry counts less
+MOST_CARRIED: Final = 16  # bits by which a carry counts less
 PAYLOADS_KNOWN: Final = 60.0  # intervals before it is known how many bits change
 _GUILTY_S = 2.0
 _SLOW_S, _NEWS_S = 0.11, 5.0  # identifiers with longer usual intervals are held guilty for so long at a time
@@ -48,7 +48,8 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     RUN,  # intervals in a row that are alike,
     RUN_INTERVAL,  # so long,
     RUN_SINCE,  # since when
-    LONGEST,  # interval
+    LONGEST,  # interval that came twice,
+    LONGEST_ONCE,  # and the longest of all
     LONGEST_FRESH,
     LONGEST_WAITING,
     LONGEST_NEXT,
@@ -78,8 +79,8 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(41)
-NUM_HABITS: Final = 44
+) = range(42)
+NUM_HABITS: Final = 45
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 
@@ -132,7 +133,7 @@ def believe_at_once(habits: NDArray[np.float64], curves: NDArray[np.float64]) ->
     """Let what waits count without a delay: in its first moments an identifier would be judged by nothing."""
     for place in range(NUM_SPANS):
         curves[COMMITTED, place] = min(curves[COMMITTED, place], curves[FRESH, place])
-    habits[LONGEST] = max(habits[LONGEST], habits[LONGEST_FRESH])
+    habits[LONGEST] = habits[LONGEST_ONCE] = max(habits[LONGEST], habits[LONGEST_FRESH])
 
 
 @njit(cache=True)
@@ -164,7 +165,9 @@ def commit(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
             curves[one, WAITING, place], curves[one, FRESH, place] = curves[one, FRESH, place], np.inf
         longest = habits[one, LONGEST_WAITING]
         if not is_recalled or habits[one, LONGEST] == 0.0:
-            habits[one, LONGEST] = max(habits[one, LONGEST], longest)
+            again = min(longest, habits[one, LONGEST_ONCE])  # a message that is lost once is no habit
+            habits[one, LONGEST] = max(habits[one, LONGEST], again)
+            habits[one, LONGEST_ONCE] = max(habits[one, LONGEST_ONCE], longest)
         habits[one, LONGEST_NEXT] = max(habits[one, LONGEST_NEXT], longest)
         habits[one, MOST_BITS] = max(habits[one, MOST_BITS], habits[one, BITS_WAITING])
         habits[one, LONGEST_WAITING], habits[one, LONGEST_FRESH] = habits[one, LONGEST_FRESH], 0.0
@@ -183,6 +186,7 @@ def forget(habits: NDArray[np.float64], curves: NDArray[np.float64], num_ids: in
             for place in range(NUM_SPANS):
                 curves[one, COMMITTED, place], curves[one, NEXT, place] = curves[one, NEXT, place], np.inf
             habits[one, LONGEST], habits[one, LONGEST_NEXT] = habits[one, LONGEST_NEXT], 0.0
+            habits[one, LONGEST_ONCE] = habits[one, LONGEST]
 
 
 @njit(cache=True)

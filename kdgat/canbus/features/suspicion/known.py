@@ -126,8 +126,8 @@ def judge_payload(
 
     A checksum is wrong; a counter did not go on, though no message is missing; no counter counts; a value that moves in
     small steps was far away for one message; more bits than ever changed for one message. `recent` has the largest step
-    of late of each field, in those of the profile, and the most bits that changed [MOST_FIELDS + 1]: where a value moves
-    faster than in the profile, that is a state of the car, within limits.
+    of late of each field, in those of the profile, and the most bits that changed [MOST_FIELDS + 1]: a value that
+    moves faster than in the profile is a state of the car, within limits.
     """
     if known[habit.SEEN] < RECALLED + 2.0:
         return NOTHING, 0.0
