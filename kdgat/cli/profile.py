@@ -51,6 +51,10 @@ def profile(
     start = None if grow is None else Profile.read(grow)
     with compilation_told(quiet=quiet):
         learned = learn_profile(_read(logs, reading, start, trust), start, is_trusted=trust)
+    if not any(one.is_timed for one in learned.identifiers.values()):
+        raise UserError(
+            f"{learned.seconds:.1f} s show no identifier that comes evenly: give a minute of driving, or more"
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
     learned.write(out)
     if not quiet:

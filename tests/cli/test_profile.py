@@ -111,3 +111,10 @@ def test_a_file_that_is_no_profile_is_refused_with_what_makes_one(content: str, 
 def test_a_recording_is_not_replaced_by_its_profile(logs: Path) -> None:
     found = kdgat("profile", logs / "tuesday.parquet", "--out", logs / "tuesday.parquet", status=1)
     assert "which it would replace" in found.stderr
+
+
+def test_a_moment_of_driving_makes_no_profile(logs: Path, tmp_path: Path) -> None:
+    write_recording(tmp_path / "moment.parquet", drive(rows_of(0.05, 1)))
+    refused = kdgat("profile", tmp_path / "moment.parquet", "--out", tmp_path / "car.json", status=1)
+    assert "give a minute of driving" in refused.stderr
+    assert not (tmp_path / "car.json").exists()

@@ -135,7 +135,8 @@ def guess_kind(explanations: Iterable[Explanation]) -> str:
     def share(*reasons: str) -> float:
         return sum(any(reason in one.reasons for reason in reasons) for one in best) / max(len(best), 1)
 
-    if signs.count("flood") * 2 >= max(len(windows), 1):
+    is_suppressed = share(OVERDUE) >= 0.5 and share(TOO_EARLY, TOO_MANY) < 0.5  # who is left has more of the bus
+    if signs.count("flood") * 2 >= max(len(windows), 1) and not is_suppressed:
         return "flood"
     if len(unknown) >= FUZZED_IDENTIFIERS:
         return "fuzzing: unknown identifiers"
@@ -145,6 +146,6 @@ def guess_kind(explanations: Iterable[Explanation]) -> str:
         return "injected messages"
     if share(OVERDUE) >= 0.5:
         return "suppressed messages"
-    if share(PAYLOAD, VALUE, STANDS_STILL, OUT_OF_STEP) >= 0.5:
+    if share(PAYLOAD, VALUE, STANDS_STILL, OUT_OF_STEP, CHECKSUM, COUNTER) >= 0.5:
         return "masquerade"
     return "unclear"

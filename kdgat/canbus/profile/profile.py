@@ -74,7 +74,7 @@ class Profile(Config):
     def read(cls, path: Path) -> Profile:
         """Read a file; UserError says what is wrong with it, and the fix."""
         if not path.is_file():
-            raise UserError(f"{path} does not exist: {FIX}")
+            raise UserError(f"{path} is no file: {FIX}")
         return read_kept(cls, path.read_bytes(), path, FIX)
 
     def write(self, path: Path) -> None:
