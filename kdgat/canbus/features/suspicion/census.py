@@ -25,6 +25,7 @@ from kdgat.canbus.features.suspicion.evidence import (
 )
 from kdgat.canbus.features.suspicion.habits import RING
 
+_FRESH_S = 0.06  # in which another one has come
 _ONCE = 14  # identifiers that came once or twice and not again,
 _ABSENT_S = 0.5  # or of an earlier attack, after so long,
 _LOOKS = 3.0  # in a row that find so many
@@ -41,7 +42,7 @@ def look_at_all(
 ) -> tuple[int, int, float]:
     """Look at all identifiers: who came once and not again, who is new and fast, who alone is silent."""
     is_on, resumed = bus[IS_ON] != 0.0, bus[RESUMED_AT]
-    num_once, stranger, newest, num_late, late, num_later = 0, -1, -1, 0, -1, 0
+    num_once, stranger, newest, num_late, late, num_later, is_fresh = 0, -1, -1, 0, -1, 0, False
     for one in range(num_ids):
         known = habits[one]
         seen, first, last = known[habit.SEEN], known[habit.FIRST], known[habit.LAST]
@@ -51,8 +52,10 @@ def look_at_all(
         came_once = 0.1 < age < 0.4 and seen <= 2.0 and known[habit.IS_OF_UNIT] == 0.0
         was_absent = known[habit.RUN] == 0.0 and known[habit.INTERVAL] > _ABSENT_S
         came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and was_absent
-        if came_once or came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now)):
+        comes_again = came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now))
+        if came_once or comes_again:
             num_once, stranger = num_once + 1, one
+        is_fresh = is_fresh or (silent < _FRESH_S and (seen <= 2.0 or comes_again))
         is_young = age < _LATE_END_S + 1.0 and first - bus[START] > 5.0 and first - resumed > 2.0
         if is_young and seen >= 16.0 and silent < 0.1:
             newest = one
@@ -72,7 +75,7 @@ def look_at_all(
             if now - known[habit.LATE_SINCE] < _LATE_END_S:
                 num_late, late = num_late + 1, one
     reason, suspect, weight = NOTHING, -1, 0.0
-    if num_once >= _ONCE and now - bus[START] > 3.0 and now - resumed > 2.0:
+    if num_once >= _ONCE and is_fresh and now - bus[START] > 3.0 and now - resumed > 2.0:
         bus[NUM_STRANGE] += 1.0
         reason, suspect, weight = STRANGERS, stranger, NEED if bus[NUM_STRANGE] >= _LOOKS else 0.0
         bus[LAST_SUSPICION] = now

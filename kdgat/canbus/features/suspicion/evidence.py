@@ -43,6 +43,7 @@ UNEXPECTED_HALF_S: Final = 20.0
 _TOGETHER_S = 0.1  # in which messages of identifiers that the profile does not know count once
 _GRANTED, _MOST_NEWCOMERS = 2.0, 24.0  # messages for each such identifier but the first, and how many there may be
 HOLD_S: Final = 0.3  # an alarm outlives its last evidence,
+_GAPS, _INTERVALS, _SHORTEST_HOLD_S = 10.0, 3.0, 0.03  # by less where it is dense: by gaps, intervals, seconds;
 _BRIEF_S = 0.001  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
@@ -72,8 +73,10 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     REASON,  # of the newest evidence, and the identifier that it speaks against
     SUSPECT,
     IS_BRIEF,  # the alarm is of single messages alone
-) = range(24)
-NUM_BUS = 24
+    GAP,  # between two pieces of its evidence, about,
+    HOLD,  # and how long it outlives the last one
+) = range(26)
+NUM_BUS = 26
 
 
 def kind_of_reason(reason: int) -> int:
@@ -108,6 +111,7 @@ def weigh(
     if is_brief and weight >= NEED:
         if bus[IS_ON] == 0.0:
             bus[IS_BRIEF] = bus[IS_ON] = 1.0
+            bus[HOLD] = HOLD_S
         if bus[IS_BRIEF] != 0.0:
             bus[LAST_EVIDENCE] = now - HOLD_S + _BRIEF_S
         return
@@ -120,8 +124,12 @@ def weigh(
         faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
     known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
     if known[habit.EVIDENCE] >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
-        bus[IS_BRIEF] = 1.0 if is_brief and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0) else 0.0
-        bus[IS_ON], bus[LAST_EVIDENCE] = 1.0, max(bus[LAST_EVIDENCE], now - HOLD_S + _BRIEF_S if is_brief else now)
+        if bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0:
+            bus[GAP] = HOLD_S / _GAPS
+        else:
+            bus[GAP] += (min(now - bus[LAST_EVIDENCE], HOLD_S) - bus[GAP]) / _GAPS
+        bus[HOLD] = min(max(_GAPS * bus[GAP], _INTERVALS * known[habit.USUAL], _SHORTEST_HOLD_S), HOLD_S)
+        bus[IS_ON], bus[IS_BRIEF], bus[LAST_EVIDENCE] = 1.0, 0.0, now
 
 
 @njit(cache=True)

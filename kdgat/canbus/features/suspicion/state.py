@@ -35,7 +35,7 @@ from kdgat.canbus.features.suspicion.evidence import (
     FUZZED_SINCE,
     GENERATION,
     HAS_BEGUN,
-    HOLD_S,
+    HOLD,
     IS_BRIEF,
     IS_FUZZED,
     IS_ON,
@@ -276,7 +276,7 @@ def _judge(
             is_unknown = len(profile.identifier) > 0 and rows[suspect] < 0
             is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS, BREAK, CHECKSUM)
             weigh(habits[suspect], bus, now, reason, weight, is_brief)
-        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > HOLD_S:
+        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > bus[HOLD]:
             if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
                 habit.discard(habits, curves, num_ids)
             else:
