@@ -3,7 +3,6 @@
 import numpy as np
 
 from kdgat.canbus.profile import FITS_S, learn_profile
-
 from tests.canbus.profile.car import drive, rows_of
 
 
