@@ -19,7 +19,6 @@ from kdgat.can.evaluation.decision import Detector, decide
 from kdgat.can.evaluation.run import FinishedCanRun, copy_of_trained, lineage_of
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import logit
-from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import read_recording, windows_to_graphs
 from kdgat.canbus.look import require_judgeable
 from kdgat.canbus.near_copies import kept_blocks
@@ -128,7 +127,7 @@ def calibrate_run(
     by_habits = table.scores[HABITS] >= 0.0
     _check_clean(float(np.mean(by_habits)), "the habits of identifiers raise an alarm", names)
     budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
-    highest = highest_threshold(chosen, scorer.config)
+    highest = highest_threshold(chosen, float(logit(scorer.config.threshold)))
     point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
     calibrated = chosen.at(point)
     num_habits_alarms = int(np.count_nonzero(by_habits))
@@ -147,9 +146,9 @@ def calibrate_run(
     )
 
 
-def highest_threshold(detector: Detector, config: EvaluationConfig) -> float:
+def highest_threshold(detector: Detector, default: float) -> float:
     """Return the larger of the default threshold and the run's own, which vehicles that did not train may have set."""
-    own, default = detector.operating_point, float(logit(config.threshold))
+    own = detector.operating_point
     return default if own is None else max(default, own.threshold)
 
 

@@ -15,7 +15,6 @@ from kdgat.can.evaluation.decision import Detector
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scoring import RecordingScorer
 from kdgat.can.evaluation.vehicle import VehicleCalibration, calibrate_run, highest_threshold
-from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
 from kdgat.family import ScoringRequest
@@ -74,7 +73,7 @@ def test_clean_minutes_may_keep_a_threshold_above_the_default_that_other_vehicle
     detector = Detector("normal", {}, DecisionRule())
     if own is not None:
         detector = detector.at(OperatingPoint(threshold=own, source="other vehicles", alarms_per_hour=40.0))
-    assert highest_threshold(detector, EvaluationConfig(threshold=0.75)) == pytest.approx(highest)
+    assert highest_threshold(detector, np.log(3.0)) == pytest.approx(highest)
 
 
 def test_a_recording_of_attacks_is_refused(trained_run: OutputDirectory, tmp_path: Path) -> None:
