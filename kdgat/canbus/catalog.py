@@ -28,12 +28,18 @@ Role = Literal["train", "test"]
 HELD_OUT = "held_out"
 """Scenario of the recordings that `split_roles` keeps out of training."""
 VEHICLE_GROUP = "vehicle"
+_STAMP = r"[-_ ]\d{4}-?\d\d-?\d\d([-_ t]\d\d[-:_]?\d\d([-:_]?\d\d)?)?"  # a date, and perhaps a time
 FOLDER_PATTERN = (
-    r"^(?![^/]*(attack|dos|flood|fuzz|spoof|replay|suppress|masquerade|malfunction|normal|benign))"
-    r"(?!(drive|trip|log|can)[-_ ])"
-    r"(?P<vehicle>[^/]+?)(/.*|[-_ ]\d+)$"
+    r"^(?![^/]*(attack|(?<![a-z])(dos(?![a-z])|flood|fuzz|spoof|replay|suppress|masquerad|malfunction|inject|gear|rpm"
+    r"|(ab)?normal|benign)))"
+    r"(?!(drive|trip|log|can|candump|session|run|test|test_?drive|rec|recording|capture|trace|part|day)s?(?![a-z]))"
+    r"(?!\d[-_ .:t\d]*(/|$))"  # a date, a time or a number alone
+    rf"(?P<vehicle>[^/]+?)(({_STAMP})?/.*|{_STAMP}|[-_ ]\d+)$"
 )
-"""How people lay out many vehicles, `<vehicle>/<recording>` and `<vehicle>-<number>`; not attacks, nor drives."""
+"""How people lay out many vehicles, `<vehicle>/<recording>`, `<vehicle>-<number>` or `<vehicle>-<date>`.
+
+No names of attacks, nor of drives, nor dates: logs of one car are not many vehicles.
+"""
 
 
 class DatasetError(UserError):
@@ -90,7 +96,8 @@ class DatasetEntry(Config):
             if re.search(pattern, recording, re.IGNORECASE):
                 return vehicle
         found = re.search(self.vehicle_pattern, recording, re.IGNORECASE) if self.vehicle_pattern else None
-        return (found[VEHICLE_GROUP] or None) if found else None
+        # As files are named by hand, Kia and kia are one.
+        return (found[VEHICLE_GROUP] or "").lower() or None if found else None
 
     @classmethod
     def of_folder(cls, name: str, description: str = "") -> DatasetEntry:

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
-PROFILE_FITS_S = 5.0  # of messages, by which it is seen whether a profile is of their vehicle,
-MOST_PARTS = 10_000  # in so many parts at most
+MOST_PARTS = 10_000  # of messages, after which it is seen at the latest whether a profile is of their vehicle
 FEWEST_LIVE = 1000  # messages of a log that grows, before it is refused for what it shows
 EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
 INTERFACE_PACKAGE = "onnxruntime"
@@ -226,6 +225,7 @@ def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]", is_li
     Of a stream nothing is held back, and who watches is told: what an attacker does there must not end the watch.
     """
     from kdgat.canbus.features.bus_time import BusClock
+    from kdgat.canbus.profile import FITS_S
 
     clock, is_asked = BusClock(), False
     first: float | None = None
@@ -234,8 +234,8 @@ def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]", is_li
         if not is_asked and len(chunk):
             time = clock.read(chunk.timestamp).time
             first = float(time[0]) if first is None else first
-            kept.append(chunk.select(time <= first + PROFILE_FITS_S))
-            if is_asked := bool(time[-1] > first + PROFILE_FITS_S) or len(kept) > MOST_PARTS:
+            kept.append(chunk)
+            if is_asked := bool(time[-1] > first + FITS_S) or len(kept) > MOST_PARTS:
                 _refuse_misfit(path, profile, kept, is_live)
                 kept = kept[:0]
         yield chunk

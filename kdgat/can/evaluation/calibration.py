@@ -281,7 +281,7 @@ class OperatingPoint(Config):
             logits: calibrated logits [G] of benign windows.
             seconds: the time that they cover.
             budget: windows with a false alarm per hour.
-            highest: the default threshold, above which the chosen one never lies; nor below LOWEST_LOGIT.
+            highest: the threshold without them, above which the chosen one never lies; nor below LOWEST_LOGIT.
             source: what the windows are, in words.
         """
         scores = np.asarray(logits, np.float64)
@@ -359,7 +359,7 @@ class OperatingPoint(Config):
         if self.tail is None:
             text += ", over all of these vehicles"
         elif expected > 1.01 * self.alarms_per_hour:
-            text += ", more than the budget, because the threshold never lies above the default one"
+            text += f", more than the budget, because the threshold never lies above a logit of {self.threshold:.3g}"
         return f"{text}."
 
 

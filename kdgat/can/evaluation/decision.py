@@ -207,11 +207,15 @@ def _operating_point_of_validation(detector: Detector, validation: Tables, confi
     """Return the higher of the thresholds of recorded and of virtual windows; the default one if either is unknown.
 
     That of known vehicles alone would be far too low for others: at a logit of -2.6, 0 of 891 windows of known vehicles
-    were alarms, and 155 of 2,320 virtual ones. Where whole vehicles validate, they are others, and alone say it.
+    were alarms, and 155 of 2,320 virtual ones. Where whole vehicles validate, they are others, and alone say it; but
+    fusions have learned from their windows, too.
     """
     table = validation[detector.first_seed]
     logits = decide(detector, validation).logit
     budget, default = config.alarms_per_hour, float(logit(config.threshold))
+    if table.vehicles and detector.model.startswith(FUSION_PREFIX):
+        reason = "fusions learn from windows of all vehicles that validate, so none is left to set a threshold"
+        return OperatingPoint.default(default, budget, reason)
     if table.vehicles:
         return OperatingPoint.of_vehicles(_benign_by_vehicle(table, logits), budget, default)
     points = []

@@ -127,7 +127,7 @@ def calibrate_run(
     by_habits = table.scores[HABITS] >= 0.0
     _check_clean(float(np.mean(by_habits)), "the habits of identifiers raise an alarm", names)
     budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
-    highest = float(logit(scorer.config.threshold))
+    highest = highest_threshold(chosen, float(logit(scorer.config.threshold)))
     point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
     calibrated = chosen.at(point)
     num_habits_alarms = int(np.count_nonzero(by_habits))
@@ -144,6 +144,12 @@ def calibrate_run(
         recordings=recordings,
         sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
     )
+
+
+def highest_threshold(detector: Detector, default: float) -> float:
+    """Return the larger of the default threshold and the run's own, which vehicles that did not train may have set."""
+    own = detector.operating_point
+    return default if own is None else max(default, own.threshold)
 
 
 def _trained_on(run: FinishedCanRun) -> Mapping[str, str]:

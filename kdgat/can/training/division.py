@@ -40,7 +40,7 @@ class VehicleDivision:
         Raises:
             UserError: if they shall validate, and fewer than two are known.
         """
-        known = frozenset(vehicle for vehicle in vehicles if vehicle)
+        known = frozenset(_written(vehicle) for vehicle in vehicles if vehicle)
         if data.validation == "vehicles" and len(known) < 2:
             raise UserError(
                 f"data.validation=vehicles: the training recordings of {data.dataset} name {len(known)} vehicles, and "
@@ -57,14 +57,22 @@ class VehicleDivision:
 
     def role_of(self, role: str, vehicle: str | None) -> str:
         """Name the role of a recording as an input, with its vehicle where they are told apart."""
+        if not vehicle or not self.known:
+            return role
+        vehicle = _written(vehicle)
         if role == TRAIN_ROLE and vehicle in self.validating:
             role = VALIDATION_ROLE
-        return f"{role}{OF_VEHICLE}{vehicle.replace('/', '-')}" if vehicle and self.known else role
+        return f"{role}{OF_VEHICLE}{vehicle}"
 
     def sentence(self) -> str:
         """Say which vehicles validate."""
         names = sorted(self.validating)
         return f"whole vehicles validate, and train nothing, {len(names)} of {len(self.known)}: {', '.join(names)}"
+
+
+def _written(vehicle: str) -> str:
+    """Return a vehicle as inputs name it: those that become one there are one before any is drawn."""
+    return vehicle.replace("/", "-")
 
 
 @dataclass(frozen=True)

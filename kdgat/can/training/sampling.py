@@ -1,5 +1,7 @@
 """Which windows an epoch is made of, as sources for `kdgat.training.fit.fit`."""
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +11,8 @@ from kdgat.can.sections import SamplingConfig
 from kdgat.canbus.features import INJECTED, TRAIN
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 from kdgat.training.graph_source import Store
+
+MOST_REPEATS: Final = 10  # of a window of an epoch, where its vehicle has few, unless all together are too few
 
 
 class PoolSource(GraphSource):
@@ -77,17 +81,34 @@ def draw(
 ) -> NDArray[np.int64]:
     """Draw `count` windows: each one equally often as far as that goes, the rest without replacement.
 
-    Of several `vehicles` [G], as many windows of each, however many it has.
+    Of several `vehicles` [G], as many windows of each, however many it has, unless that were more than MOST_REPEATS
+    times each: then the others have the rest.
     """
     if count == 0:
         return np.zeros(0, np.int64)
     several = np.unique(vehicles) if vehicles is not None else ()
     if len(several) > 1:
-        counts = apportion(count, [1.0 / len(several)] * len(several))
         own = [indices[vehicles == vehicle] for vehicle in several]
+        counts = _counts_of([len(some) for some in own], count)
         return np.concatenate([draw(some, each, generator) for some, each in zip(own, counts, strict=True)])
     repeats, rest = divmod(count, len(indices))
     return np.concatenate([np.tile(indices, repeats), generator.choice(indices, rest, replace=False)])
+
+
+def _counts_of(sizes: list[int], count: int) -> list[int]:
+    """Return how many windows to draw of each vehicle, which has so many: the same of all that have enough."""
+    repeats = max(MOST_REPEATS, -(-count // sum(sizes)))
+    counts, asked = [repeats * size for size in sizes], list(range(len(sizes)))
+    while asked:
+        rest = count - sum(counts[place] for place in range(len(sizes)) if place not in asked)
+        even = dict(zip(asked, apportion(rest, [1.0 / len(asked)] * len(asked)), strict=True))
+        enough = [place for place in asked if even[place] <= counts[place]]
+        if enough == asked:
+            for place in asked:
+                counts[place] = even[place]
+            break
+        asked = enough
+    return counts
 
 
 def _groups(

@@ -2,6 +2,6 @@
 
 from kdgat.canbus.profile.database import Database
 from kdgat.canbus.profile.learning import learn_profile
-from kdgat.canbus.profile.profile import Profile
+from kdgat.canbus.profile.profile import FITS_S, Profile
 
-__all__ = ["Database", "Profile", "learn_profile"]
+__all__ = ["FITS_S", "Database", "Profile", "learn_profile"]

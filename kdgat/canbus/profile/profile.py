@@ -23,6 +23,7 @@ from kdgat.canbus.features.suspicion.known import (
 from kdgat.canbus.profile.identifier import IdentifierProfile
 
 FIX: Final = "make it with `kdgat profile`"
+FITS_S: Final = 5.0  # of messages, by which it is seen whether a profile is of their vehicle
 _LONG_S = 55.0  # from which on it says how many identifiers a profile may have missed:
 _FEW, _MANY_TIMES = 8.0, 3.0  # so many messages, and this many times what came anew in its second half
 _FEWEST_MESSAGES = 3  # of an identifier that is known: fewer, and it is no news only that it comes once in a while
@@ -105,10 +106,13 @@ class Profile(Config):
     def misfit(self, timestamp: NDArray[np.float64], identifier: NDArray[np.uint32]) -> str:
         """Say that messages [M] are of another vehicle or recorder than the profile's; empty if they may be of this.
 
-        Of the identifiers that it expects to come often in that time nearly all have to, at their intervals; of those
-        that come often it has to know most: an attacker who adds some must not make it misfit.
+        The first FITS_S alone are asked: attacks later on must not make it misfit. Of the identifiers that it expects
+        to come often in that time nearly all have to, at their intervals; of those that come often it has to know most:
+        an attacker who adds some must not make it misfit.
         """
         time = BusClock().read(np.ascontiguousarray(timestamp)).time
+        is_asked = time <= time[:1] + FITS_S
+        time, identifier = time[is_asked], identifier[is_asked]
         seconds = float(np.ptp(time)) if len(time) else 0.0
         usual_s = {}
         for number, count in zip(*np.unique(identifier, return_counts=True), strict=True):

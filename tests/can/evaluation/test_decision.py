@@ -126,6 +126,17 @@ def test_few_windows_of_vehicles_that_did_not_train_leave_the_default_threshold_
     assert "two vehicles and 1,000 windows are needed" in point.sentence()
 
 
+def test_a_fusion_has_the_default_threshold_where_it_has_learned_from_the_vehicles_that_validate() -> None:
+    table = validation()
+    recording = (np.arange(NUM_WINDOWS) // 2000 % 2).astype(np.int32)
+    scores = table.scores | {"fusion": table.scores["normal"]}
+    held_out = replace(table, scores=scores, recording=recording, vehicles=("bmw", "leaf"))
+    point = choose_detector({0: held_out}, EvaluationConfig(detector="fusion")).operating_point
+    assert point is not None
+    assert point.threshold == pytest.approx(np.log(3.0))
+    assert "fusions learn from windows of all vehicles" in point.sentence()
+
+
 def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:
     label = np.repeat([0, 1], 1000)
     scores = {"baseline: count_excess": np.arange(2000, dtype=np.float32)}

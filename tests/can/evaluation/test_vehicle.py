@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
+from kdgat.can.evaluation.calibration import DecisionRule, OperatingPoint
+from kdgat.can.evaluation.decision import Detector
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scoring import RecordingScorer
-from kdgat.can.evaluation.vehicle import VehicleCalibration, calibrate_run
+from kdgat.can.evaluation.vehicle import VehicleCalibration, calibrate_run, highest_threshold
 from kdgat.canbus import make_vehicle, read_recording, simulate, write_recording
 from kdgat.canbus.simulation import AttackKind
 from kdgat.family import ScoringRequest
@@ -62,6 +64,16 @@ def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"operating_point": {}}))
     with pytest.raises(RunError, match="make it with `kdgat calibrate`"):
         VehicleCalibration.read(path)
+
+
+@pytest.mark.parametrize(("own", "highest"), [(None, np.log(3.0)), (-1.0, np.log(3.0)), (2.5, 2.5)])
+def test_clean_minutes_may_keep_a_threshold_above_the_default_that_other_vehicles_asked_for(
+    own: float | None, highest: float
+) -> None:
+    detector = Detector("normal", {}, DecisionRule())
+    if own is not None:
+        detector = detector.at(OperatingPoint(threshold=own, source="other vehicles", alarms_per_hour=40.0))
+    assert highest_threshold(detector, np.log(3.0)) == pytest.approx(highest)
 
 
 def test_a_recording_of_attacks_is_refused(trained_run: OutputDirectory, tmp_path: Path) -> None:

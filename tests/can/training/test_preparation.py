@@ -185,6 +185,16 @@ def test_vehicles_are_drawn_by_the_seed_and_a_further_one_moves_few() -> None:
     assert len(drawn - VehicleDivision.of([*vehicles, "another"], data).validating) <= 1
 
 
+def test_vehicles_whose_inputs_would_have_one_name_validate_together_or_not_at_all() -> None:
+    vehicles = [f"kia/{number}" for number in range(20)]
+    data = PreparedDataConfig(dataset="fleet")
+    division = VehicleDivision.of([*vehicles, *(one.replace("/", "-") for one in vehicles)], data)
+    assert len(division.known) == 20
+    roles = {division.role_of("train", one) for one in vehicles}
+    assert sum(one.startswith("validation@kia-") for one in roles) == len(division.validating) == 4
+    assert roles == {division.role_of("train", one.replace("/", "-")) for one in vehicles}
+
+
 def test_few_vehicles_validate_with_the_end_of_their_recordings_unless_asked() -> None:
     few = ["kia", "kia", "sonata", None]
     data = PreparedDataConfig(dataset="hcrl")

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from kdgat.base import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
-from kdgat.can.training.sampling import PoolSource, SampledSource, draw
+from kdgat.can.training.sampling import MOST_REPEATS, PoolSource, SampledSource, draw
 from kdgat.training import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
@@ -87,6 +87,21 @@ def test_drawing_uses_every_window_equally_often(size: int, count: int, seed: in
     times = np.bincount(drawn, minlength=size)
     assert len(drawn) == count
     assert times.max() - times.min() <= 1
+
+
+@given(sizes=st.lists(st.integers(1, 300), min_size=2, max_size=6), count=st.integers(1, 4000))
+def test_no_window_of_a_small_vehicle_is_repeated_more_than_ten_times_and_the_others_have_the_rest(
+    sizes: list[int], count: int
+) -> None:
+    vehicles = np.repeat(np.arange(len(sizes)), sizes)
+    drawn = draw(np.arange(len(vehicles)), count, np.random.default_rng(0), vehicles)
+    assert len(drawn) == count
+    most = max(MOST_REPEATS, -(-count // len(vehicles)))
+    assert np.bincount(drawn).max() <= most
+    of_each = np.bincount(vehicles[drawn], minlength=len(sizes))
+    full = of_each == most * np.array(sizes)
+    assert full.all() or np.ptp(of_each[~full]) <= 1
+    assert full.all() or of_each[full].max(initial=0) <= of_each[~full].max() + 1
 
 
 @pytest.mark.parametrize("sampling", [SamplingConfig(), SamplingConfig(graphs_per_epoch=50, injected_fraction=0.4)])
