@@ -108,13 +108,6 @@ def weigh(
     What is brief speaks against single messages: enough of it is an alarm of this message alone, and neither adds up
     with what comes before and after it nor keeps an alarm.
     """
-    if is_brief and weight >= NEED:
-        if bus[IS_ON] == 0.0:
-            bus[IS_BRIEF] = bus[IS_ON] = 1.0
-            bus[HOLD] = HOLD_S
-        if bus[IS_BRIEF] != 0.0:
-            bus[LAST_EVIDENCE] = now - HOLD_S + _BRIEF_S
-        return
     need = NEED
     if reason <= EXTRA:
         need = _NEED_OF_TIMES if known[habit.LEARNED] >= _LONG_KNOWN else _NEED_OF_YOUNG
@@ -122,8 +115,17 @@ def weigh(
     faded = 0.0
     if known[habit.EVIDENCE] > 0.0:  # from the beginning there is none, as of no time
         faded = known[habit.EVIDENCE] * 2.0 ** (-(now - known[habit.EVIDENCE_AT]) / half_s)
-    known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = min(faded + weight, 3.0 * need), now
-    if known[habit.EVIDENCE] >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
+    evidence = min(faded + weight, 3.0 * need)
+    if not is_brief or weight < NEED:
+        known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = evidence, now
+    if is_brief:
+        if evidence >= need and bus[IS_ON] == 0.0:
+            bus[IS_BRIEF] = bus[IS_ON] = 1.0
+            bus[HOLD] = HOLD_S
+        if evidence >= need and bus[IS_BRIEF] != 0.0:
+            bus[LAST_EVIDENCE] = now - HOLD_S + _BRIEF_S
+        return
+    if evidence >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
         if bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0:
             bus[GAP] = HOLD_S / _GAPS
         else:
