@@ -43,7 +43,7 @@ UNEXPECTED_HALF_S: Final = 20.0
 _TOGETHER_S = 0.1  # in which messages of identifiers that the profile does not know count once
 _GRANTED, _MOST_NEWCOMERS = 2.0, 24.0  # messages for each such identifier but the first, and how many there may be
 HOLD_S: Final = 0.3  # an alarm outlives its last evidence,
-_GAPS, _INTERVALS, _SHORTEST_HOLD_S = 10.0, 3.0, 0.05  # by less where it is dense: by gaps, intervals, seconds;
+_GAPS, _INTERVALS, _SHORTEST_HOLD_S = 4.0, 4.0, 0.05  # by less where it is dense: by gaps, intervals, seconds;
 _BRIEF_S = 0.001  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
