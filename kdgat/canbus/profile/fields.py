@@ -122,25 +122,17 @@ def find_fields(
     """
     if sum(map(len, stretches)) < _FEWEST_MESSAGES:
         return []
-    found = _find(stretches, "big", num_bytes) + [
-        one for one in _find(stretches, "little", num_bytes) if one.kind == "smooth" and one.num_bits > _BITS_OF_A_BYTE
-    ]
+    found = _find(stretches, "big", num_bytes, are_usual)
+    little = _find(stretches, "little", num_bytes, are_usual)
+    found += [one for one in little if one.kind == "smooth" and one.num_bits > _BITS_OF_A_BYTE]
     # Read in the wrong order a number keeps to no rule, or moves in larger steps for its size.
     found.sort(key=lambda one: (one.kind != "counter", abs(one.step) / (one.highest - one.lowest + 1)))
     chosen: list[PayloadField] = []
     for one in found:
         if not any(one.overlaps(other) for other in chosen):
             chosen.append(one)
-    chosen = [_judged(one, stretches, are_usual) if one.kind == "counter" else one for one in chosen]
     chosen.sort(key=lambda one: (one.kind != "smooth", -one.num_bits))
     return sorted(chosen[:MOST_FIELDS], key=lambda one: one.first_bit)
-
-
-def _judged(
-    counter: PayloadField, stretches: Sequence[NDArray[np.uint64]], are_usual: Sequence[NDArray[np.bool_]]
-) -> PayloadField:
-    steps = _steps([counter.values(one) for one in stretches], counter.values_in_turn)
-    return counter.model_copy(update={"is_strict": _is_strict(steps, counter.step, are_usual)})
 
 
 def _is_strict(
@@ -153,11 +145,17 @@ def _is_strict(
     return len(usual) >= fewest and bool((usual == step).all())
 
 
-def _find(stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, num_bytes: int) -> list[PayloadField]:
+def _find(
+    stretches: Sequence[NDArray[np.uint64]],
+    byte_order: ByteOrder,
+    num_bytes: int,
+    are_usual: Sequence[NDArray[np.bool_]],
+) -> list[PayloadField]:
     words = [_ordered(payload, byte_order) for payload in stretches]
     # A short payload fills the first bytes, which are the last ones where the order is turned around.
     begin = NUM_PAYLOAD_BITS - _BITS_OF_A_BYTE * num_bytes if byte_order == "little" else 0
-    found = (_describe(words, byte_order, *place) for place in _divide(words, begin, _BITS_OF_A_BYTE * num_bytes))
+    places = _divide(words, begin, _BITS_OF_A_BYTE * num_bytes)
+    found = (_describe(words, byte_order, *place, are_usual) for place in places)
     return [one for one in found if one is not None]
 
 
@@ -192,7 +190,11 @@ def _divide(stretches: Sequence[NDArray[np.uint64]], begin: int, num_bits: int) 
 
 
 def _describe(
-    stretches: Sequence[NDArray[np.uint64]], byte_order: ByteOrder, first_bit: int, num_bits: int
+    stretches: Sequence[NDArray[np.uint64]],
+    byte_order: ByteOrder,
+    first_bit: int,
+    num_bits: int,
+    are_usual: Sequence[NDArray[np.bool_]],
 ) -> PayloadField | None:
     if num_bits > MOST_BITS:
         return None
@@ -200,15 +202,18 @@ def _describe(
     steps = _steps(values, 1 << num_bits)
     lowest, highest = min(int(one.min()) for one in values), max(int(one.max()) for one in values)
     place = {"first_bit": first_bit, "num_bits": num_bits, "byte_order": byte_order}
+    place |= {"lowest": lowest, "highest": highest}
     # A counter may leave out values at the end of its bits; one that did not get there shows nothing of that. A sum
     # over a counter counts, too, as long as all else stands still: anywhere, and as many values as that counter.
     has_turned = sum(int(np.count_nonzero(np.diff(one) < 0)) for one in values) >= _FEWEST_TURNS
     leaves_out = has_turned and lowest <= 1 < highest and (highest - lowest + 1).bit_count() > 1
     for modulus in (None, highest - lowest + 1) if leaves_out else (None,):
-        kinds, counts = np.unique(_steps(values, modulus or 1 << num_bits), return_counts=True)
+        counting = _steps(values, modulus) if modulus else steps
+        kinds, counts = np.unique(counting, return_counts=True)
         usual = int(kinds[counts.argmax()])
         if num_bits >= _FEWEST_COUNTER_BITS and usual != 0 and counts.max() >= _COUNTS * len(steps):
-            return PayloadField(kind="counter", step=usual, lowest=lowest, highest=highest, modulus=modulus, **place)
+            is_strict = _is_strict(counting, usual, are_usual)
+            return PayloadField(kind="counter", step=usual, modulus=modulus, is_strict=is_strict, **place)
     sizes = np.abs(steps)
     step = int(sizes.max())
     span = _span(values, num_bits)
@@ -220,7 +225,7 @@ def _describe(
         and _STEPS_OF_RANGE * step <= span
         and (not goes_around or span <= _MOST_OF_ALL * (1 << num_bits))
     )
-    return PayloadField(kind="smooth", step=step, lowest=lowest, highest=highest, **place) if is_smooth else None
+    return PayloadField(kind="smooth", step=step, **place) if is_smooth else None
 
 
 def _span(values: Sequence[NDArray[np.int64]], num_bits: int) -> int:

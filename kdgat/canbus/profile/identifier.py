@@ -43,12 +43,7 @@ class IdentifierProfile(Config):
     most_changed: int = Field(ge=0, le=64, description="bits from one message to the next")
     most_lasting: int = Field(ge=0, le=64, description="bits in each of four messages in a row")
     checksum: Checksum | None = None
-    unruly: int = Field(
-        default=0,
-        ge=0,
-        lt=1 << NUM_PAYLOAD_BITS,
-        description="bits that moved and are of no field",
-    )
+    unruly: int = Field(default=0, ge=0, lt=1 << NUM_PAYLOAD_BITS, description="bits that moved, of no field")
     fields: list[PayloadField] = Field(default=[], max_length=MOST_FIELDS)
 
     @property

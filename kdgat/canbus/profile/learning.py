@@ -17,7 +17,7 @@ from kdgat.canbus.features.suspicion.habits import MOST_CARRIED, NEAR, NEAR_S, N
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.profile.checksum import find_checksum
-from kdgat.canbus.profile.fields import NUM_PAYLOAD_BITS, find_fields
+from kdgat.canbus.profile.fields import NUM_PAYLOAD_BITS, PayloadField, find_fields
 from kdgat.canbus.profile.identifier import MOST_MESSAGES, IdentifierProfile
 from kdgat.canbus.profile.profile import Drive, Profile
 
@@ -166,7 +166,7 @@ def _describe(stretches: Sequence[_Stretch], first_s: float, latest_s: float, nu
         most_lasting=int(max(lasting, default=0)),
         checksum=find_checksum(payloads, num_bytes) if num_bytes else None,
         fields=fields,
-        unruly=_mask(_moved(payloads) - set[int]().union(*(field.bits for field in fields))),
+        unruly=_moved(payloads) & ~_mask(fields),
     )
 
 
@@ -178,9 +178,8 @@ def _go_on(known: IdentifierProfile, new: IdentifierProfile, stretches: Sequence
     kept = (field.goes_on_as([field.values(one) for one in payloads], are_usual) for field in known.fields)
     fields = [field for field in kept if field is not None]
     # What the drives before have shown to be no field, a quiet one does not make a field.
-    looked_at = known.unruly | _mask(set[int]().union(*(field.bits for field in known.fields)))
-    fields += [one for one in new.fields if not _mask(one.bits) & looked_at]
-    unruly = known.unruly | new.unruly | looked_at
+    looked_at = known.unruly | _mask(known.fields)
+    fields += [one for one in new.fields if not _mask([one]) & looked_at]
     longer = sorted((known.shortest_s, new.shortest_s), key=len)
     spans = [*map(min, zip(*longer, strict=False)), *longer[1][len(longer[0]) :]]
     return IdentifierProfile(
@@ -198,18 +197,19 @@ def _go_on(known: IdentifierProfile, new: IdentifierProfile, stretches: Sequence
         most_lasting=max(known.most_lasting, new.most_lasting),
         checksum=known.checksum if known.checksum is not None and known.checksum.holds(payloads) else None,
         fields=fields[:MOST_FIELDS],
-        unruly=unruly & ~_mask(set[int]().union(*(field.bits for field in fields))),
+        unruly=(looked_at | new.unruly) & ~_mask(fields),
     )
 
 
-def _moved(payloads: Sequence[NDArray[np.uint64]]) -> set[int]:
-    """Return the bits that ever changed, from the highest of the first byte."""
+def _moved(payloads: Sequence[NDArray[np.uint64]]) -> int:
+    """Return the bits that ever changed, as `_mask` does."""
     moved = int(np.bitwise_or.reduce([np.bitwise_or.reduce(one[1:] ^ one[:-1], initial=0) for one in payloads]))
-    return {8 * (bit // 8) + 7 - bit % 8 for bit in range(NUM_PAYLOAD_BITS) if moved >> bit & 1}
+    return sum(1 << (8 * (bit // 8) + 7 - bit % 8) for bit in range(NUM_PAYLOAD_BITS) if moved >> bit & 1)
 
 
-def _mask(bits: Iterable[int]) -> int:
-    return sum(1 << bit for bit in bits)
+def _mask(fields: Iterable[PayloadField]) -> int:
+    """Return the bits of fields, each as that bit of a number, from the highest of the first byte on."""
+    return sum(1 << bit for bit in {bit for field in fields for bit in field.bits})
 
 
 def _usual_intervals(time: NDArray[np.float64], usual_s: float) -> NDArray[np.bool_]:

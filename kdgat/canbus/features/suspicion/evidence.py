@@ -119,13 +119,9 @@ def weigh(
     if not is_brief or weight < NEED:
         known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = evidence, now
     if is_brief:
-        if evidence >= need and bus[IS_ON] == 0.0:
-            bus[IS_BRIEF] = bus[IS_ON] = 1.0
-            bus[HOLD] = HOLD_S
-        if evidence >= need and bus[IS_BRIEF] != 0.0:
-            bus[LAST_EVIDENCE] = now - HOLD_S + _BRIEF_S
-        return
-    if evidence >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
+        if evidence >= need and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0):
+            bus[IS_ON], bus[IS_BRIEF], bus[HOLD], bus[LAST_EVIDENCE] = 1.0, 1.0, HOLD_S, now - HOLD_S + _BRIEF_S
+    elif evidence >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
         if bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0:
             bus[GAP] = HOLD_S / _GAPS
         else:

@@ -41,7 +41,9 @@ _WAIT_S = 2.5  # until an identifier is missed that has not come at all,
 _ABSENT, _ABSENT_S = 5.0, 5.0  # times its longest interval; it is no news after some seconds
 
 
-MOST_OTHERS, FASTEST_S = range(2)  # how many may come within some seconds; shortest usual interval of those known
+MOST_OTHERS, FASTEST_S = range(
+    2
+)  # how many may come within some seconds; mean interval of the fastest eight messages of those known
 
 
 class Known(NamedTuple):

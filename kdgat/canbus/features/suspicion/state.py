@@ -12,7 +12,7 @@ Evidence against an identifier adds up, halves with time, and becomes an alarm a
 * a new identifier that comes alone and is fast at once; no news after some seconds.
 
 A new period that is clean (the old timer does not come in between) is a state of the car. An alarm ends .3 s after its
-last evidence.
+last evidence, or sooner where that was dense.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ _REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has 
 class Suspicions(NamedTuple):
     """What speaks against M messages."""
 
-    reason: NDArray[np.int8]  # [M] of the newest evidence; NOTHING unless there is, or was .3 s ago, enough
+    reason: NDArray[np.int8]  # [M] of the newest evidence; NOTHING unless there is, or just was, enough
     suspect: NDArray[np.uint32]  # [M] the identifier that it speaks against
 
 
