@@ -209,6 +209,26 @@ def test_unknown_identifiers_of_a_unit_that_wakes_are_no_alarm_but_not_any_numbe
     assert _judged(rows_of(20.0, 7) + many, _known()).is_alarm.any()
 
 
+def test_units_that_wake_in_a_state_that_the_profile_has_not_met_are_news_but_not_to_the_end() -> None:
+    fast = [
+        (20.0 + 0.03 * place + 0.0021 * count, 0x700 + place, bytes(8)) for place in range(5) for count in range(5000)
+    ]
+    bursts = [  # three messages at once, twenty times a second, of each of eight identifiers
+        (20.0 + 0.05 * count + 0.0013 * part + 0.0001 * place, 0x710 + place, bytes(8))
+        for place in range(8)
+        for count in range(400)
+        for part in range(3)
+    ]
+    for woken in (fast, bursts):
+        rows = rows_of(50.0, 7) + woken
+        found, ends = _judged(rows, _known()), _ends(rows)
+        assert not found.is_alarm[ends > 21.0].any()
+    alone = fast[:5000]
+    rows = rows_of(50.0, 7) + alone
+    found, ends = _judged(rows, _known()), _ends(rows)
+    assert found.is_alarm[(ends > 21.0) & (ends < alone[-1][0])].mean() > 0.9
+
+
 def test_a_flood_of_an_unknown_identifier_is_an_alarm_while_its_messages_come() -> None:
     bursts = [(begin + 0.0003 * count, 0x001, bytes(8)) for begin in np.arange(5.0, 15.0, 0.5) for count in range(60)]
     rows = rows_of(20.0, 7) + [(float(time_s), one, data) for time_s, one, data in bursts]

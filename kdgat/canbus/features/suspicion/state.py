@@ -85,6 +85,8 @@ _AT_ONCE = 8  # messages that come twice as fast as those of any known identifie
 # Identifiers of 29 bits: their lowest eight are a source address, the eighteen above a parameter group (J1939).
 _EXTENDED, _NUM_SENDERS, _NUM_GROUPS = 1 << 11, 256, 1 << 18
 _SENT = 100  # messages of a source address that is known
+_WAKING_S, _FEWEST_WOKEN = 0.5, 4  # in which identifiers of a unit that wakes come first, and how many they are
+_STRETCH, _STEADY = 32.0, 0.06  # messages that take as long as those before them, to a share of both
 _REGULAR = 3.0  # intervals in a row that are alike: a timer of a unit that has woken
 
 
@@ -236,15 +238,15 @@ def _judge(
             reason, weight = judge_message(
                 known, curve, times, bus, now, payload[message] ^ payloads[number], float(length[message])
             )
-            if rows[number] < 0 and _is_faster(known, times, now, profile.others[FASTEST_S]) and now >= bus[EXCUSED]:
-                reason, weight = NEW, weight + 1.0
-        if (
-            rows[number] < 0
-            and known[habit.RUN] < _REGULAR
-            and not (known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known))
-            and count_unexpected(bus, now, is_new[message], profile.others[MOST_OTHERS])
-        ):
-            reason, weight = NEW, NEED
+        if len(profile.identifier) > 0 and rows[number] < 0:
+            _note_stretch(known, now)
+            if not _has_woken(habits, rows, number, num_ids, now):
+                if _is_faster(known, times, now, profile.others[FASTEST_S]) and now >= bus[EXCUSED]:
+                    reason, weight = NEW, weight + 1.0
+                is_even = known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known)
+                is_timer = is_even or known[habit.RUN] >= _REGULAR
+                if not is_timer and count_unexpected(bus, now, is_new[message], profile.others[MOST_OTHERS]):
+                    reason, weight = NEW, NEED
         if rows[number] >= 0:
             found, weight_of_payload = judge_payload(
                 profile, rows[number], known, recent[rows[number]], payloads_before[number], payloads[number],
@@ -292,6 +294,33 @@ def _judge(
             if now - bus[GENERATION] > habit.FORGOTTEN_S:
                 bus[GENERATION] = now
                 habit.forget(habits, curves, num_ids)
+
+
+@njit(cache=True)
+def _note_stretch(known: NDArray[np.float64], now: float) -> None:
+    """Note, every few messages, whether they took as long as those before: a timer, though it comes in packets."""
+    if known[habit.SEEN] % _STRETCH == 0.0:
+        stretch, before = now - known[habit.STRETCH_SINCE], known[habit.STRETCH]
+        known[habit.IS_STEADY] = abs(stretch - before) < _STEADY * (stretch + before)
+        known[habit.STRETCH], known[habit.STRETCH_SINCE] = stretch, now
+
+
+@njit(cache=True)
+def _has_woken(habits: NDArray[np.float64], rows: NDArray[np.int32], number: Any, num_ids: int, now: float) -> bool:
+    """Return whether an identifier that the profile does not know is a timer that began a while ago, and not alone.
+
+    That is a unit in a state of the car that the profile has not met: that it wakes is news, what it goes on to send
+    is not.
+    """
+    known = habits[number]
+    first = known[habit.FIRST]
+    if now - first < _WAKING_S or (known[habit.RUN] < _REGULAR and known[habit.IS_STEADY] == 0.0):
+        return False
+    num_woken = 0
+    for one in range(num_ids):
+        is_early = rows[one] < 0 and habits[one, habit.SEEN] > 2.0
+        num_woken += is_early and abs(habits[one, habit.FIRST] - first) < _WAKING_S
+    return num_woken >= _FEWEST_WOKEN
 
 
 @njit(cache=True)
