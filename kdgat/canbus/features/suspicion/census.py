@@ -25,7 +25,7 @@ from kdgat.canbus.features.suspicion.evidence import (
 )
 from kdgat.canbus.features.suspicion.habits import RING
 
-_FRESH_S = 0.06  # in which another one has come
+_FRESH_S = 0.03  # in which another one has come
 _ONCE = 14  # identifiers that came once or twice and not again,
 _ABSENT_S = 0.5  # or of an earlier attack, after so long,
 _LOOKS = 3.0  # in a row that find so many
@@ -57,7 +57,7 @@ def look_at_all(
             num_once, stranger = num_once + 1, one
         is_fresh = is_fresh or (silent < _FRESH_S and (seen <= 2.0 or comes_again))
         is_young = age < _LATE_END_S + 1.0 and first - bus[START] > 5.0 and first - resumed > 2.0
-        if is_young and seen >= 16.0 and silent < 0.1:
+        if is_young and seen >= 16.0 and silent < 0.04:
             newest = one
         if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0:
             continue

@@ -121,12 +121,15 @@ def weigh(
     if is_brief:
         if evidence >= need and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0):
             bus[IS_ON], bus[IS_BRIEF], bus[HOLD], bus[LAST_EVIDENCE] = 1.0, 1.0, HOLD_S, now - HOLD_S + _BRIEF_S
+    elif bus[IS_FUZZED] != 0.0 and reason <= EXTRA:
+        pass  # random identifiers were those of others, too, whose own messages come too early after that
     elif evidence >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
         if bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0:
             bus[GAP] = HOLD_S / _GAPS
         else:
             bus[GAP] += (min(now - bus[LAST_EVIDENCE], HOLD_S) - bus[GAP]) / _GAPS
-        bus[HOLD] = min(max(_GAPS * bus[GAP], _INTERVALS * known[habit.USUAL], _SHORTEST_HOLD_S), HOLD_S)
+        interval = 0.0 if reason == STRANGERS else known[habit.USUAL]
+        bus[HOLD] = min(max(_GAPS * bus[GAP], _INTERVALS * interval, _SHORTEST_HOLD_S), HOLD_S)
         bus[IS_ON], bus[IS_BRIEF], bus[LAST_EVIDENCE] = 1.0, 0.0, now
 
 
