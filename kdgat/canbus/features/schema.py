@@ -8,7 +8,7 @@ from kdgat.graphs.packing import Packing
 from kdgat.graphs.schema import X
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 7
+FEATURE_VERSION: Final = 8
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {

@@ -280,3 +280,31 @@ def test_all_bits_flipped_are_many() -> None:
     rows += [row for row in _car() if row[1] != TARGET]
     found, ends = _judged(sorted(rows)), _times(rows)
     assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 5.0)].mean() > 0.9
+
+
+def _sampled(rows: list[tuple[float, int, bytes]], share: float = 0.4) -> list[tuple[float, int, bytes]]:
+    """Return what a recorder keeps that misses most messages, so that no identifier comes evenly."""
+    keeps = np.random.default_rng(5).random(len(rows)) < share
+    return [row for row, is_kept in zip(rows, keeps, strict=True) if is_kept]
+
+
+def test_a_bus_that_is_fuller_than_ever_is_an_alarm_where_no_identifier_comes_evenly() -> None:
+    rows = _sampled(_car())
+    replayed = [(time_s + 20.0, one, data) for time_s, one, data in rows if BEGIN_S - 20.0 <= time_s < END_S - 20.0]
+    assert not _judged(rows).is_alarm.any()
+    found, ends = _judged(rows + replayed), _times(rows + replayed)
+    assert found.is_alarm[(ends > BEGIN_S + 1.0) & (ends < END_S)].mean() > 0.95
+    assert not found.is_alarm[(ends < BEGIN_S) | (ends > END_S + 1.0)].any()
+
+
+def test_units_that_wake_fill_the_bus_without_an_alarm() -> None:
+    sleepers = (0x0A1, 0x13B, 0x220)
+    rows = _sampled([row for row in _car() if row[1] not in sleepers or not 12.0 < row[0] < 25.0], 0.7)
+    assert not _judged(rows).is_alarm.any()
+
+
+def test_a_bus_that_stays_fuller_becomes_a_state_of_the_car() -> None:
+    rows = _sampled(_car(140.0, {one: 0.6 * period_s for one, period_s in PERIODS_S.items()}))
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > BEGIN_S + 1.0) & (ends < BEGIN_S + 20.0)].any()
+    assert not found.is_alarm[ends > BEGIN_S + 80.0].any()

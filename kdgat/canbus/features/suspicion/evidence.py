@@ -75,8 +75,18 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     IS_BRIEF,  # the alarm is of single messages alone
     GAP,  # between two pieces of its evidence, about,
     HOLD,  # and how long it outlives the last one
-) = range(26)
-NUM_BUS = 26
+    LOAD_AT,  # end of the last slice of time,
+    LOAD_SLICES,  # how many there were without a pause,
+    LOAD_MOST,  # the most messages that came in some of them,
+    LOAD_FRESH,
+    LOAD_WAITING,
+    LOAD_ACTIVE,  # of how many identifiers,
+    LOAD_LEARNS,  # until when more of them wake,
+    LOAD_FULL,  # for how long there were more than that
+    LOAD,  # messages in each of the last slices: this column and those that follow
+) = range(35)
+NUM_SLICES: Final = 4
+NUM_BUS: Final = 34 + NUM_SLICES
 
 
 def kind_of_reason(reason: int) -> int:

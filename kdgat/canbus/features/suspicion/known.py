@@ -109,7 +109,8 @@ def recall(profile: Known, row: int, known: NDArray[np.float64], curve: NDArray[
     for place in range(NUM_SPANS):
         curve[COMMITTED, place] = profile.curves[row, place]
     is_timed = known[habit.LEARNED] > 0.0
-    known[habit.SEEN], known[habit.KEPT], known[habit.LAST] = RECALLED, 1.0, now
+    known[habit.SEEN] = known[habit.SEEN_BEFORE] = RECALLED
+    known[habit.KEPT], known[habit.LAST] = 1.0, now
     known[habit.FIRST] = now - _AGE_S if is_timed else now
 
 

@@ -43,6 +43,11 @@ from kdgat.canbus.features.suspicion.evidence import (
     KIND_OF_REASON,
     LAST_EVIDENCE,
     LAST_SUSPICION,
+    LOAD_ACTIVE,
+    LOAD_FRESH,
+    LOAD_FULL,
+    LOAD_MOST,
+    LOAD_WAITING,
     MANY_BITS,
     NEED,
     NEW,
@@ -78,6 +83,7 @@ from kdgat.canbus.features.suspicion.known import (
     nothing_known,
     recall,
 )
+from kdgat.canbus.features.suspicion.load import commit_load, find_load
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
 _SCAN_S = 0.02  # between two looks at all identifiers
@@ -225,6 +231,7 @@ def _judge(
             bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = bus[NUM_NEWCOMERS] = 0.0
             bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
             bus[NEXT_SCAN] = now + _SCAN_S
+            bus[LOAD_MOST] = bus[LOAD_FRESH] = bus[LOAD_WAITING] = bus[LOAD_ACTIVE] = bus[LOAD_FULL] = 0.0
         heed_stall(bus, now, breaks[message] == RESUMED)
         bus[NOW] = now
         reason, suspect, weight = NOTHING, number, 0.0
@@ -268,6 +275,10 @@ def _judge(
             if seen != NOTHING:
                 reason, weight = seen, weight + weight_of_scan
                 suspect = scanned
+            fullest = find_load(habits, bus, num_ids, now)
+            if fullest >= 0:
+                reason, weight, suspect = FAST, weight + NEED, fullest
+                bus[LAST_SUSPICION] = now
             missing = find_absent(profile, has_come, bus, now)
             if missing >= 0:
                 bus[REASON], bus[SUSPECT] = SILENT, profile.identifier[missing]
@@ -283,13 +294,14 @@ def _judge(
                 habit.discard(habits, curves, num_ids)
             else:
                 habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
-            bus[IS_ON] = bus[IS_FUZZED] = 0.0
+            bus[IS_ON] = bus[IS_FUZZED] = bus[LOAD_FRESH] = bus[LOAD_WAITING] = 0.0
             bus[SLICE] = now
         if bus[IS_ON] != 0.0:
             reasons[message], suspects[message] = bus[REASON], bus[SUSPECT]
         elif now - bus[SLICE] > habit.COMMIT_S:
             if now - bus[LAST_SUSPICION] > habit.CALM_S:
                 habit.commit(habits, curves, num_ids, now)
+                commit_load(bus)
             bus[SLICE] = now
             if now - bus[GENERATION] > habit.FORGOTTEN_S:
                 bus[GENERATION] = now
