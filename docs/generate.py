@@ -23,8 +23,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
-from kdgat.base.configuration import read_yaml, write_yaml
+from kdgat.base.configuration import read_yaml
 from kdgat.cli import stage
+from kdgat.cli.config import as_yaml, keys_of
 from kdgat.cli.main import COMMAND_GROUPS, build_application
 from kdgat.container.contents import read_pins
 from kdgat.container.variants import VARIANTS
@@ -45,7 +46,6 @@ PAGES: Final = {
     "LICENSE": "license.md",
     "CITATION.cff": "citation.md",
     "deployments/sites/example.yaml": "reference/sites.md",
-    **{f"kdgat/{name}/presets/tutorial.yaml": f"reference/configuration-{name}.md" for name in BUILT_IN},
 }
 
 # What a person may set, then what kdgat sets for its own processes and jobs.
@@ -214,19 +214,15 @@ def configuration_page(family: Family) -> str:
         f" `kdgat config show {family.name}` prints the values of your command and their origins.\n",
     ]
     head = "| key | default | " + " | ".join(PRESETS) + " | |\n|---|---|" + "---|" * len(PRESETS) + "---|"
-    single: list[Key] = []
-
-    def row(key: Key) -> str:
-        values = (key.value, *(others[name].get(key.name, "") for name in PRESETS))
-        return _row(f"`{key.name}`", *(f"`{value}`" if value else "" for value in values), key.comment)
-
-    for section, keys in sections((folder / "tutorial.yaml").read_text(encoding="utf-8")):
-        if [key.name for key in keys] == [section.name]:
-            single += keys
-        else:
-            introduction = [f"{section.comment}\n"] if section.comment else []
-            parts += [f"\n## {section.name}\n", *introduction, head, *(row(key) for key in keys)]
-    parts += ["\n## Keys without a section\n", head, *(row(key) for key in single)]
+    single: list[str] = []
+    for key in keys_of(family.config):
+        if key.is_section:
+            parts += [f"\n## {key.name}\n", f"{key.meaning}\n", head] if "." not in key.name else []
+            continue
+        values = (as_yaml(key.value), *(others[name].get(key.name, "") for name in PRESETS))
+        row = _row(f"`{key.name}`", *(f"`{value}`" if value else "" for value in values), key.meaning)
+        (parts if "." in key.name else single).append(row)
+    parts += ["\n## Keys without a section\n", head, *single]
     return "\n".join(parts) + "\n"
 
 
@@ -308,8 +304,7 @@ def flat(content: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
         if isinstance(value, dict):
             found |= flat(value, f"{prefix}{name}.")
         else:
-            written = write_yaml(value, default_flow_style=True, width=10_000).strip()
-            found[prefix + name] = written.removesuffix("...").strip()
+            found[prefix + name] = as_yaml(value)
     return found
 
 

@@ -57,7 +57,7 @@ def nightly(
     command_line: ClusterResources = NO_REQUEST,
     keep_runs: PositiveInt = 3,
     settle_s: NonNegativeFloat = 60.0,
-    config: Annotated[CanConfig, WithoutDefaults(CanConfig.preset_package)],
+    config: Annotated[CanConfig, WithoutDefaults()],
 ) -> State[Any]:
     """Retrain on what came in since the last completed night, and put the new model into service if it is better.
 

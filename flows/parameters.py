@@ -2,11 +2,9 @@
 
 import json
 import logging
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, wraps
-from importlib import resources
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, ParamSpec, TypedDict
 
@@ -39,16 +37,14 @@ class WithoutDefaults:
     """Write a model's JSON schema with each default in its description, where it is read and not sent.
 
     The form of the Prefect UI sends every `default` of the schema along. A configuration that comes from there would
-    leave nothing out, and a preset would have nothing to fill. Keys are explained as in the family's preset `tutorial`.
+    leave nothing out, and a preset would have nothing to fill.
     """
-
-    package: str  # of the family
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Rewrite the schema of the model and of all models in it."""
         written = handler(schema)
         resolved = handler.resolve_ref_schema(written)
-        _rewrite(resolved, handler, explained_keys(self.package), "")
+        _rewrite(resolved, handler)
         # The flow has a parameter of this name. A configuration of a finished run, which notes it, is taken as it is.
         properties = resolved["properties"]
         noted = properties.pop(NOTED)
@@ -59,44 +55,23 @@ class WithoutDefaults:
         return written
 
 
-def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler, texts: Mapping[str, str], path: str) -> None:
-    for key, field in schema.get("properties", {}).items():
+def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler) -> None:
+    for field in schema.get("properties", {}).values():
         parts = [field, *field.get("anyOf", ()), *field.get("allOf", ())]
         models = [{"$ref": part["$ref"]} for part in parts if "$ref" in part]
         for model in models:
-            _rewrite(handler.resolve_ref_schema(model), handler, texts, f"{path}{key}.")
+            _rewrite(handler.resolve_ref_schema(model), handler)
         if any(part.get("type") == "boolean" for part in parts):  # the form sends false for a switch nobody touched
             field["enum"] = [True, False, *([None] if "anyOf" in field else [])]
             field.pop("type", None)
             field.pop("anyOf", None)
-        text = field.get("description") or texts.get(f"{path}{key}", "")
-        if text:
-            field["description"] = text
+        text = field.get("description", "")
         default = field.pop("default", None)
         if default is not None and not models:
             value = default if isinstance(default, str) else json.dumps(default)
             field["description"] = f"{text}{' ' if text else ''}(default: {value})"
 
 
-@cache
-def explained_keys(package: str) -> dict[str, str]:
-    """Read what each key of a family's configuration means, by dotted path, from the comments of its `tutorial`."""
-    text = (resources.files(package) / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
-    found: dict[str, str] = {}
-    sections: list[str] = []
-    above = ""  # the comment of a section stands on the line before it
-    for line in text.splitlines():
-        match = _YAML_KEY.fullmatch(line)
-        if match is None:
-            above = line.removeprefix("#").strip() if line.startswith("#") else ""
-            continue
-        sections[len(match["indent"]) // 2 :] = [match["key"]]
-        found[".".join(sections)] = match["text"] or above
-        above = ""
-    return found
-
-
-_YAML_KEY: Final = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:  # (?P<text>.*))?")
 NOTED: Final = "preset"
 # Of the flows' parameters in the form; on the command line they are options of their own.
 ClusterResources = Annotated[ResourceRequest, Field(json_schema_extra={"title": "Cluster resources"})]

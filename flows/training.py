@@ -89,7 +89,7 @@ def training_flow(
     """
     own: dict[str, Any] = {
         "preset": Preset | None,
-        "config": Annotated[family.config, WithoutDefaults(family.config.preset_package)],
+        "config": Annotated[family.config, WithoutDefaults()],
     }
     of_all = inspect.signature(train.fn).parameters.values()
     parameters = [one.replace(annotation=own.get(one.name, one.annotation)) for one in of_all if one.name != "family"]

@@ -233,7 +233,7 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
         dotted = ".".join(path[: depth + 1])
         while typing.get_origin(annotation) is typing.Annotated:  # constraints on the whole are checked at the end
             annotation = typing.get_args(annotation)[0]
-        inner = _model_in(annotation)
+        inner = model_in(annotation)
         if inner is not None:
             known = _keys_of(inner)
             if part not in known:
@@ -322,12 +322,12 @@ def _field_type(model: type[BaseModel], key: str) -> tuple[str, Any]:
     raise AssertionError(key)
 
 
-def _model_in(annotation: Any) -> type[BaseModel] | None:
+def model_in(annotation: Any) -> type[BaseModel] | None:
     """Find the one model that an annotation is or optionally holds."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation
     if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
-        found = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+        found = [model for part in typing.get_args(annotation) if (model := model_in(part)) is not None]
         return found[0] if len(found) == 1 else None
     return None
 
@@ -342,11 +342,11 @@ def execution_keys(model: type[BaseModel]) -> tuple[str, ...]:
         if any(mark is ExecutionOnly or isinstance(mark, ExecutionOnly) for mark in field.metadata):
             found.append(name)
             continue
-        inner = _model_in(field.annotation)
+        inner = model_in(field.annotation)
         if inner is not None:
             found += [f"{name}.{key}" for key in execution_keys(inner)]
         elif typing.get_origin(field.annotation) in (tuple, list, dict):
-            models = [item for part in typing.get_args(field.annotation) if (item := _model_in(part)) is not None]
+            models = [item for part in typing.get_args(field.annotation) if (item := model_in(part)) is not None]
             found += [f"{name}.*.{key}" for item in models for key in execution_keys(item)]
     return tuple(found)
 

@@ -45,8 +45,8 @@ StageName = Annotated[str, Field(json_schema_extra={"enum": list(RUN_KINDS.names
 class DataConfig(PreparedDataConfig):
     """State which recordings are used, and how training and validation are kept apart."""
 
-    data_root: str
-    catalog: str | None = None
+    data_root: str = Field(description="folder that holds the dataset's folder; --data-root")
+    catalog: str | None = Field(None, description="YAML file with entries of your own datasets; --catalog")
     leave_out: tuple[str, ...] = Field((), description="files below the dataset's folder that are not read")
     backend: Backend = Field("auto", description="where preprocessing computes; changes no result")
 
@@ -59,15 +59,15 @@ class DataConfig(PreparedDataConfig):
 class AutoencoderScales(Config):
     """Hold the autoencoder's two sizes."""
 
-    large: AutoencoderConfig = AutoencoderConfig()
-    small: AutoencoderConfig = SMALL_AUTOENCODER
+    large: AutoencoderConfig = Field(AutoencoderConfig(), description="the teacher")
+    small: AutoencoderConfig = Field(SMALL_AUTOENCODER, description="the distilled model")
 
 
 class AttentionScales(Config):
     """Hold the attention network's two sizes."""
 
-    large: AttentionConfig = AttentionConfig()
-    small: AttentionConfig = SMALL_ATTENTION
+    large: AttentionConfig = Field(AttentionConfig(), description="the teacher")
+    small: AttentionConfig = Field(SMALL_ATTENTION, description="the distilled model")
 
 
 class CanConfig(RunConfig):
@@ -82,22 +82,49 @@ class CanConfig(RunConfig):
     preset_package: ClassVar[str] = "kdgat.can"
     default_differences: ClassVar[Mapping[str, Mapping[str, Any]]] = DEFAULT_DIFFERENCES
 
-    data: DataConfig
-    windows: WindowConfig = WindowConfig()
-    injection: InjectionConfig = InjectionConfig()
-    autoencoder: AutoencoderScales = AutoencoderScales()
-    gat: AttentionScales = AttentionScales()
-    training: TrainingConfig = TrainingConfig(**DEFAULT_TRAINING)
+    data: DataConfig = Field(description="Which recordings are used, and how training and validation are kept apart.")
+    windows: WindowConfig = Field(WindowConfig(), description="How a recording is cut into graphs.")
+    injection: InjectionConfig = Field(
+        InjectionConfig(),
+        description=(
+            "Attacks injected into benign traffic of virtual vehicles, so that a detector meets cars and attacks "
+            "that are not recorded."
+        ),
+    )
+    autoencoder: AutoencoderScales = Field(
+        AutoencoderScales(), description="The variational graph autoencoder, which learns benign traffic only."
+    )
+    gat: AttentionScales = Field(
+        AttentionScales(),
+        description="The graph attention network with jumping knowledge, which tells attacked windows and nodes.",
+    )
+    training: TrainingConfig = Field(
+        TrainingConfig(**DEFAULT_TRAINING),
+        description="Training of every stage; -O training.<key> on the command line also beats training_of.",
+    )
     training_of: dict[str, dict[str, Any]] = Field(
         default=DEFAULT_DIFFERENCES, description="per trained stage: what differs from `training`"
     )
-    sampling: SamplingConfig = SamplingConfig()
-    loss: DetectionLossConfig = DetectionLossConfig()
-    curriculum: CurriculumConfig = CurriculumConfig()
-    distillation: DistillationConfig = DistillationConfig()
-    fusion: FusionConfig = FusionConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    stages: tuple[StageName, ...] = Field(RUN_KINDS.names, min_length=1)
+    sampling: SamplingConfig = Field(
+        SamplingConfig(), description="Windows of an epoch, for every stage but the curriculum."
+    )
+    loss: DetectionLossConfig = Field(DetectionLossConfig(), description="The loss of the attention network.")
+    curriculum: CurriculumConfig = Field(
+        CurriculumConfig(), description="What moves from epoch to epoch in the stage `curriculum`."
+    )
+    distillation: DistillationConfig = Field(DistillationConfig(), description="Students learn from the large models.")
+    fusion: FusionConfig = Field(
+        FusionConfig(), description="How the scores of autoencoder and attention network become one."
+    )
+    evaluation: EvaluationConfig = Field(
+        EvaluationConfig(),
+        description=(
+            "Which detector is the default one, and how its scores become decisions; no test label is read for it."
+        ),
+    )
+    stages: tuple[StageName, ...] = Field(
+        RUN_KINDS.names, min_length=1, description="subset to run, with what it needs"
+    )
 
     @field_validator("training", mode="before")
     @classmethod

@@ -53,7 +53,12 @@ class InjectionConfig(Config):
             "dos": 1.0, "fuzzing": 1.2, "spoofing": 2.0, "systematic": 0.5,
             "replay": 0.7, "suppression": 0.9, "masquerade": 1.6, "sparse": 3.0,
         },
-        description="how often each attack is drawn, in proportion",
+        description=(
+            "how often each attack is drawn, in proportion: dos floods with one identifier of high priority; fuzzing "
+            "sends random identifiers and payloads; spoofing forges payloads of one known identifier, systematic of "
+            "several at once; replay sends recorded messages again; suppression silences a sender; masquerade takes "
+            "its place; sparse injects single messages"
+        ),
     )  # fmt: skip
 
     @model_validator(mode="after")

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from kdgat.run import RunConfig
 
 # Whether it was given counts: --config may name one, too.
-Preset = Annotated[
-    str | None, typer.Option("--preset", help="quick, full or tutorial (explains every key). Default: quick.")
-]
+Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]
 FullPreset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial. Default: full.")]
 ConfigFile = Annotated[
     Path | None,

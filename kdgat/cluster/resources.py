@@ -145,10 +145,22 @@ class Resources(Config):
 class Amounts(Config):
     """Hold amounts as people write them; a key that is None was not said."""
 
-    walltime: WalltimeText | None = None  # normalised: "90" is kept as "01:30:00"
-    memory: MemoryText | None = None  # normalised: "1024" is kept as "1G"
-    cores: NumCores | None = None
-    gpus: NumGpus | None = None
+    walltime: WalltimeText | None = Field(
+        None,
+        description=(
+            "hours:minutes:seconds, days-hours:minutes:seconds, or minutes; null: the site's default; --walltime"
+        ),
+    )
+    memory: MemoryText | None = Field(
+        None, description="with M, G or T, as 85G; null: the site's default, or what a plan predicts; --memory"
+    )
+    cores: NumCores | None = Field(None, description="processor cores; null: the site's default; --cores")
+    gpus: NumGpus | None = Field(
+        None,
+        description=(
+            "GPUs, on all of which a stage trains; left out where the site has none; null: the site's default; --gpus"
+        ),
+    )
 
     @property
     def walltime_s(self) -> int | None:
@@ -171,8 +183,10 @@ class ResourceRequest(Amounts):
     {'walltime': '01:30:00', 'memory': '1G', 'cores': 4}
     """
 
-    gpu_type: GpuType | None = None
-    adaptive: bool | None = None  # ask for less, too, once attempts have shown what is needed
+    gpu_type: GpuType | None = Field(None, description="which GPU, as v100; null: the site's")
+    adaptive: bool | None = Field(
+        None, description="true: ask for less, too, where earlier attempts took less; null: the site's default"
+    )
 
     def over(self, other: "ResourceRequest") -> "ResourceRequest":
         """Return both requests as one; this one wins where it says something."""

@@ -28,8 +28,8 @@ class ProgressiveStage(Config):
 
     size: int = Field(ge=2, description="rows and columns of its instances")
     train: int = Field(ge=1, lt=LARGEST_COUNT, description="instances, shared evenly by the families")
-    validation: int = Field(ge=1, lt=LARGEST_COUNT)
-    test: int = Field(ge=1, lt=LARGEST_COUNT)
+    validation: int = Field(ge=1, lt=LARGEST_COUNT, description="instances that choose the best epoch")
+    test: int = Field(ge=1, lt=LARGEST_COUNT, description="instances to measure on")
 
 
 DEFAULT_PROGRESSION: Final[dict[str, dict[str, int]]] = {
@@ -45,10 +45,17 @@ DEFAULT_PROGRESSION: Final[dict[str, dict[str, int]]] = {
 class DataConfig(Config):
     """State where instances come from: generated, or read from files."""
 
-    families: tuple[str, ...] = Field(LEARNABLE, min_length=1)
-    seed: int = Field(0, ge=0, lt=10**9)
-    storage: Literal["seeded", "dense"] = "seeded"
-    source: str | None = None
+    families: tuple[str, ...] = Field(
+        LEARNABLE, min_length=1, description="that are generated, in turn; also uniform, sparse, tie, machol_wien"
+    )
+    seed: int = Field(0, ge=0, lt=10**9, description="of the generated instances; all training seeds share them")
+    storage: Literal["seeded", "dense"] = Field(
+        "seeded",
+        description=(
+            "of generated test instances: seeded (drawn again when read, small), or dense (with their matrices)"
+        ),
+    )
+    source: str | None = Field(None, description="folder that `kdgat lap bucket` wrote; null: generate; --data")
 
     @field_validator("families")
     @classmethod
@@ -70,7 +77,7 @@ class LapConfig(RunConfig):
 
     preset_package: ClassVar[str] = "kdgat.lap"
 
-    data: DataConfig = DataConfig()
+    data: DataConfig = Field(DataConfig(), description="Which assignment problems are trained and tested on.")
     progression: dict[str, ProgressiveStage] = Field(
         default={name: ProgressiveStage(**stage) for name, stage in DEFAULT_PROGRESSION.items()},
         min_length=1,
@@ -78,11 +85,25 @@ class LapConfig(RunConfig):
     )
     stages: tuple[str, ...] | None = Field(None, min_length=1, description="which of them run; null = all")
     jobs: tuple[tuple[str, ...], ...] = Field((), description="groups of consecutive stages that share a process")
-    graph: GraphConfig = GraphConfig()
-    model: ModelConfig = ModelConfig()
-    loss: WarmStartLossConfig = WarmStartLossConfig()
-    training: TrainingConfig = TrainingConfig(**DEFAULT_TRAINING)
-    evaluation: EvaluationConfig = EvaluationConfig()
+    graph: GraphConfig = Field(
+        GraphConfig(),
+        description=(
+            "The graph that the network sees of a matrix: nearest neighbours only, so that memory grows with the rows."
+        ),
+    )
+    model: ModelConfig = Field(ModelConfig(), description="The network that predicts dual potentials.")
+    loss: WarmStartLossConfig = Field(
+        WarmStartLossConfig(),
+        description="How far the predicted dual bound lies below the optimum, per row and in the unit of the instance.",
+    )
+    training: TrainingConfig = Field(
+        TrainingConfig(**DEFAULT_TRAINING),
+        description="Training of every stage; -O training.<key> on the command line also beats training_of.",
+    )
+    evaluation: EvaluationConfig = Field(
+        EvaluationConfig(),
+        description="What is measured on the test instances; every answer is checked against the label.",
+    )
     start_from: str | None = Field(
         None, description="a run, or weights, that a stage starts from whose predecessor is not chosen"
     )

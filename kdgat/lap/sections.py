@@ -32,37 +32,50 @@ Solver = Literal["core", "dense", "auto"]
 class GraphConfig(Config):
     """State how many neighbours a row and a column have."""
 
-    row_neighbours: int = Field(16, ge=2)
-    column_neighbours: int = Field(16, ge=2)
-    witnesses: int = Field(16, ge=0)  # of each row, where labels are known
+    row_neighbours: int = Field(16, ge=2, description="cheapest columns of each row")
+    column_neighbours: int = Field(16, ge=2, description="cheapest rows of each column")
+    witnesses: int = Field(
+        16, ge=0, description="of each row: entries that optimal duals leave the least slack; only the loss sees them"
+    )
 
 
 class DualNetworkConfig(Config):
     """Choose the number of sweeps and rounds, and the width of the network."""
 
-    sweeps: int = Field(22, ge=0)  # of Sinkhorn's iteration, with learned temperatures and relaxations
-    rounds: int = Field(4, ge=1)  # of the network
-    hidden: int = Field(8, ge=1)  # state of a row or column
-    heads: int = Field(2, ge=1)  # soft minima
-    width: int = Field(16, ge=1)  # of the hidden layer that updates a state
+    sweeps: int = Field(22, ge=0, description="of Sinkhorn's iteration over the nearest neighbours, before the network")
+    rounds: int = Field(4, ge=1, description="of the network: rows, then columns")
+    hidden: int = Field(8, ge=1, description="numbers in the state of a row or column")
+    heads: int = Field(2, ge=1, description="soft minima of different temperature")
+    width: int = Field(16, ge=1, description="hidden layer that updates a state")
     # Where the parameters of the sweeps start.
-    first_temperature: float = Field(2.0, gt=0.0)  # in units of a row's spread
-    last_temperature: float = Field(0.2, gt=0.0)
-    relaxation: float = Field(1.87, gt=0.0, lt=2.0)  # of all sweeps but the first
+    first_temperature: float = Field(
+        2.0, gt=0.0, description="in the first sweep, in units of a row's spread, before training"
+    )
+    last_temperature: float = Field(0.2, gt=0.0, description="in the last sweep, before training")
+    relaxation: float = Field(
+        1.87,
+        gt=0.0,
+        lt=2.0,
+        description=(
+            "of all sweeps but the first, before training: 1 is plain Sinkhorn; towards 2 faster, then unstable"
+        ),
+    )
 
 
 class ModelConfig(Config):
     """Choose a network."""
 
-    kind: Literal["dual"] = "dual"
-    dual: DualNetworkConfig = DualNetworkConfig()
+    kind: Literal["dual"] = Field("dual", description="dual: learned steps of Sinkhorn's iteration and of an auction")
+    dual: DualNetworkConfig = Field(DualNetworkConfig(), description="the network of kind `dual`")
 
 
 class WarmStartLossConfig(Config):
     """Weigh the parts of the loss."""
 
-    huber_weight: float = Field(0.1, ge=0.0)  # of the distance to the solver's duals, beside the suboptimality
-    round_discount: float = Field(0.5, ge=0.0, le=1.0)  # of each round against the next one; 0 = only the last counts
+    huber_weight: float = Field(0.1, ge=0.0, description="of the distance to the solver's own duals")
+    round_discount: float = Field(
+        0.5, ge=0.0, le=1.0, description="of each round against the next one; 0: only the last round counts"
+    )
 
 
 class EvaluationConfig(Config):

@@ -30,11 +30,14 @@ class RunConfig(Config):
     default_differences: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `training_of` where no preset says another
 
     preset: str | None = Field(None, description="which one this was made from: noted in the results, read by no stage")
-    training: TrainingConfig = TrainingConfig()
+    training: TrainingConfig = Field(
+        TrainingConfig(),
+        description="Training of every stage; -O training.<key> on the command line also beats training_of.",
+    )
     training_of: dict[str, dict[str, Any]] = Field(
         default={}, description="per stage that trains: what differs from `training`"
     )
-    seeds: tuple[Seed, ...] = Field((0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field((0,), min_length=1, description="each trains its own models; --seeds 0 1 2")
     start_from: str | None = Field(
         None, description="a run, registered model or weights whose weights training starts from; null = from scratch"
     )

@@ -47,59 +47,134 @@ class TrainingConfig(Config):
     False
     """
 
-    max_epochs: int = Field(30, ge=1)
-    batch_by: Literal["graphs", "nodes", "edges"] = "graphs"
-    batch_size: int = Field(128, ge=1)  # graphs in a batch, for batch_by graphs
-    max_nodes: int = Field(16_384, ge=1)  # budget of a batch, for batch_by nodes
-    max_edges: int = Field(65_536, ge=1)  # budget of a batch, for batch_by edges
-    accumulate: int = Field(1, ge=1)  # parts that a batch goes through the model in; the gradient is the whole batch's
+    max_epochs: int = Field(30, ge=1, description="passes over the training data at most")
+    batch_by: Literal["graphs", "nodes", "edges"] = Field(
+        "graphs", description="what fills a batch: graphs (windows, instances, trees), nodes or edges"
+    )
+    batch_size: int = Field(128, ge=1, description="graphs (windows, instances, trees) in a batch, for batch_by graphs")
+    max_nodes: int = Field(16_384, ge=1, description="nodes in a batch, for batch_by nodes")
+    max_edges: int = Field(65_536, ge=1, description="edges in a batch, for batch_by edges: what its memory goes by")
+    accumulate: int = Field(
+        1,
+        ge=1,
+        description=(
+            "parts that a batch goes through the model in, to save memory; the gradient is that of the whole batch"
+        ),
+    )
     # How the limit of `batch_by` comes about: as given above, or found by a search. Defaults are left out of what is
     # written, so that runs without one keep their identity.
-    batch_size_mode: BatchSizeMode = Field("fixed", exclude_if=lambda mode: mode == "fixed")
+    batch_size_mode: BatchSizeMode = Field(
+        "fixed",
+        exclude_if=lambda mode: mode == "fixed",
+        description=(
+            "fixed: batches as given above; static, tuner or trial: as large as fits memory_budget, found before "
+            "the first step"
+        ),
+    )
     # That a step may take, where it is searched; null: what is free of a GPU.
-    memory_budget: MemoryText | None = Field(None, exclude_if=lambda budget: budget is None)
+    memory_budget: MemoryText | None = Field(
+        None,
+        exclude_if=lambda budget: budget is None,
+        description=(
+            "that a training step may take, as 4G, where batches are searched for; null: what is free of the GPU"
+        ),
+    )
     # Part of what was found that is used, by dataset: usually 0.3 to 0.7.
-    safety_factor: SafetyFactors = Field(SAFETY_FACTORS, exclude_if=lambda factors: factors == SAFETY_FACTORS)
+    safety_factor: SafetyFactors = Field(
+        SAFETY_FACTORS,
+        exclude_if=lambda factors: factors == SAFETY_FACTORS,
+        description="part of what was found that is used, by name of the dataset; 0.3 to 0.7, or one number for all",
+    )
 
-    learning_rate: float = Field(2e-3, gt=0)
-    weight_decay: float = Field(1e-4, ge=0)
-    schedule: Literal["cosine", "constant"] = "cosine"
-    warmup_fraction: float = Field(0.02, ge=0, lt=1)  # part of all steps in which the learning rate rises from 0
-    final_learning_rate_fraction: float = Field(0.01, ge=0, le=1)  # where the cosine ends
-    gradient_clip: float | None = Field(1.0, gt=0)  # maximal L2 norm of all gradients
+    learning_rate: float = Field(2e-3, gt=0, description="of AdamW at its highest")
+    weight_decay: float = Field(1e-4, ge=0, description="of AdamW")
+    schedule: Literal["cosine", "constant"] = Field("cosine", description="of the learning rate: cosine or constant")
+    warmup_fraction: float = Field(
+        0.02, ge=0, lt=1, description="part of all steps in which the learning rate rises from 0"
+    )
+    final_learning_rate_fraction: float = Field(
+        0.01, ge=0, le=1, description="of the learning rate, where the cosine ends"
+    )
+    gradient_clip: float | None = Field(1.0, gt=0, description="largest norm of all gradients; null: not limited")
 
-    monitor: str = "validation_loss"
-    mode: Literal["min", "max"] = "min"
+    monitor: str = Field(
+        "validation_loss", description="which metric tells the best epoch, whose weights are handed on"
+    )
+    mode: Literal["min", "max"] = Field(
+        "min", description="whether a smaller (min) or larger (max) value of it is better"
+    )
     # Of epochs whose `monitor` is worse than the best by no more than this the last one is taken: on few validation
     # windows the differences are chance, and late epochs have the small learning rates.
-    monitor_tolerance: float = Field(0.0, ge=0.0, allow_inf_nan=False, exclude_if=lambda tolerance: tolerance == 0.0)
-    patience: int | None = Field(10, ge=1)  # epochs without a better `monitor` before training stops
+    monitor_tolerance: float = Field(
+        0.0,
+        ge=0.0,
+        allow_inf_nan=False,
+        exclude_if=lambda tolerance: tolerance == 0.0,
+        description="of epochs that are worse by no more than this the last one is taken: their differences are chance",
+    )
+    patience: int | None = Field(10, ge=1, description="epochs without a better one before training stops; null: never")
 
-    accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = "auto"
+    accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = Field(
+        "auto", description="auto, cpu, cuda"
+    )
     # tf32: single precision whose matrix products round their factors to ten bits, as a GPU's tensor cores take them.
-    precision: Literal["32-true", "tf32", "16-mixed", "bf16-mixed"] = "32-true"
-    num_threads: int = Field(1, ge=1)  # of torch on the CPU; another number sums in another order
+    precision: Literal["32-true", "tf32", "16-mixed", "bf16-mixed"] = Field(
+        "32-true", description="32-true, bf16-mixed, or tf32 or 16-mixed on a GPU"
+    )
+    num_threads: int = Field(
+        1, ge=1, description="of torch on the CPU, per stage; stages run side by side on the other cores"
+    )
     # Processes that share a batch; see `Ranks`.
-    num_ranks: Annotated[int | None, ExecutionOnly] = Field(None, ge=1, exclude_if=lambda number: number is None)
+    num_ranks: Annotated[int | None, ExecutionOnly] = Field(
+        None,
+        ge=1,
+        exclude_if=lambda number: number is None,
+        description=(
+            "processes that share each batch of one stage; null: one, or one on each GPU that the job was given"
+        ),
+    )
     # Steps on a GPU as one CUDA graph, on padded batches, whose last bits are others; null: where they can be.
-    capture: Annotated[bool | None, ExecutionOnly] = Field(None, exclude_if=lambda is_on: is_on is None)
-    deterministic: bool | None = None  # null: yes on the CPU; no on a GPU, where it makes scatter several times slower
+    capture: Annotated[bool | None, ExecutionOnly] = Field(
+        None,
+        exclude_if=lambda is_on: is_on is None,
+        description="steps on a GPU as one CUDA graph, whose last bits are others; null: where a network can",
+    )
+    deterministic: bool | None = Field(None, description="null: bit for bit repeatable on the CPU, fast on a GPU")
 
     # survival
-    checkpoint_interval_s: Annotated[float, ExecutionOnly] = Field(60.0, ge=0)
-    checkpoint_every_steps: Annotated[int | None, ExecutionOnly] = Field(None, ge=1)
+    checkpoint_interval_s: Annotated[float, ExecutionOnly] = Field(
+        60.0, ge=0, description="seconds between two checkpoints"
+    )
+    checkpoint_every_steps: Annotated[int | None, ExecutionOnly] = Field(
+        None, ge=1, description="also after this many steps"
+    )
     # At each epoch end, even if the interval has not passed.
-    checkpoint_every_epoch: Annotated[bool, ExecutionOnly] = False
+    checkpoint_every_epoch: Annotated[bool, ExecutionOnly] = Field(False, description="also at the end of each epoch")
     # Kept free before the deadline, beside what is measured.
-    checkpoint_margin_s: Annotated[float, ExecutionOnly] = Field(20.0, ge=0)
+    checkpoint_margin_s: Annotated[float, ExecutionOnly] = Field(
+        20.0, ge=0, description="seconds kept free before a deadline, beside what saving was measured to take"
+    )
 
     # where time goes
-    profile: Annotated[bool, ExecutionOnly] = False
-    profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
+    profile: Annotated[bool, ExecutionOnly] = Field(
+        False,
+        description=(
+            "where the time of a few steps goes: in the log, the report, and as a trace for TensorBoard in profile/"
+        ),
+    )
+    profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1, description="as many")
     # What takes the memory of a GPU; see `kdgat.training.gpu_memory`.
-    memory_snapshot: Annotated[bool, ExecutionOnly] = Field(False, exclude_if=lambda is_on: not is_on)
+    memory_snapshot: Annotated[bool, ExecutionOnly] = Field(
+        False,
+        exclude_if=lambda is_on: not is_on,
+        description="what takes a GPU's memory, by lines of the code: memory_snapshot.pickle, for https://pytorch.org/memory_viz",
+    )
     # What else gets the rows of metrics.jsonl; see `kdgat.training.loggers`.
-    loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field((), exclude_if=lambda names: not names)
+    loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field(
+        (),
+        exclude_if=lambda names: not names,
+        description="what else gets each epoch's metrics: tensorboard, mlflow, wandb; see docs/sweeps.md",
+    )
 
     @field_validator("loggers")
     @classmethod

@@ -29,14 +29,14 @@ class DataConfig(Config):
 
     kind: SyntheticKind = Field("neurons", description="of drawn trees")
     classes: tuple[str, ...] | None = Field(None, description="of drawn trees; null: all of the kind")
-    seed: int = Field(0, ge=0, lt=10**9)
-    train: int = Field(600, ge=1)
-    validation: int = Field(150, ge=1)
-    test: int = Field(300, ge=1)
+    seed: int = Field(0, ge=0, lt=10**9, description="of the drawn trees; all training seeds share them")
+    train: int = Field(600, ge=1, description="drawn trees to train on")
+    validation: int = Field(150, ge=1, description="drawn trees that choose the best epoch")
+    test: int = Field(300, ge=1, description="drawn trees to measure on, which nothing else sees")
     data_root: str | None = Field(None, description="folder of trees; null: they are drawn")
     labels: str | None = Field(None, description="table of labels: CSV with columns file, and label or target")
     target: str | None = Field(None, description="column of the table that is predicted; null: the only one")
-    reading: ReadSettings = ReadSettings()
+    reading: ReadSettings = Field(ReadSettings(), description="how files become trees")
     contract: bool = Field(False, description="leave out nodes with one child; lengths stay")
 
 
@@ -49,16 +49,27 @@ class TreesConfig(RunConfig):
 
     preset_package: ClassVar[str] = "kdgat.trees"
 
-    data: DataConfig = DataConfig()
-    encoder: EncoderConfig = EncoderConfig()
-    growth: GrowthConfig = GrowthConfig()
-    order: OrderConfig = OrderConfig()
-    batches: PathBudgetConfig = PathBudgetConfig()
-    head: HeadConfig = HeadConfig()
+    data: DataConfig = Field(
+        DataConfig(), description="Which trees there are: drawn ones, whose law is known, or those of a folder."
+    )
+    encoder: EncoderConfig = Field(
+        EncoderConfig(),
+        description="The network that makes an embedding of every node: messages along paths of up to three edges.",
+    )
+    growth: GrowthConfig = Field(
+        GrowthConfig(), description="What pretraining predicts of the children of a node, from its ancestors alone."
+    )
+    order: OrderConfig = Field(
+        OrderConfig(), description="How ancestors and descendants are told apart, in pretraining."
+    )
+    batches: PathBudgetConfig = Field(
+        PathBudgetConfig(), description="What a batch may hold: memory goes by the number of paths."
+    )
+    head: HeadConfig = Field(HeadConfig(), description="How a class or a number is learned from a tree's embedding.")
     label_fractions: tuple[float, ...] = Field(
         (0.05, 1.0), description="of the labels of the training trees, that fine-tuning gets, one model each; []: none"
     )
-    evaluation: EvaluationConfig = EvaluationConfig()
+    evaluation: EvaluationConfig = Field(EvaluationConfig(), description="What is measured on the test trees.")
 
     def stage_names(self) -> Sequence[str]:
         """Name all stages."""

@@ -26,12 +26,20 @@ class EncoderConfig(Config):
     """Choose the kind of paths, width and depth of an encoder."""
 
     kind: EncoderKind = Field("gtmp", description="gtmp = branches of the tree; sgmp = paths in every direction")
-    hidden: int = Field(64, ge=2)  # H
-    interactions: int = Field(3, ge=1)  # rounds of messages along paths of three edges
-    num_distances: int = Field(50, ge=2)  # centres of distances
-    distance_range: tuple[float, float] = (0.05, 20.0)  # of the centres, in median edges
+    hidden: int = Field(64, ge=2, description="numbers in the state of a node")
+    interactions: int = Field(3, ge=1, description="rounds of messages")
+    num_distances: int = Field(50, ge=2, description="centres of distances, on a logarithmic scale")
+    distance_range: tuple[float, float] = Field(
+        (0.05, 20.0), description="of the centres, in median edges of the training trees"
+    )
     # Keep states between rounds alone, and compute the rest again backwards: the same weights.
-    recompute: Annotated[bool, ExecutionOnly] = False
+    recompute: Annotated[bool, ExecutionOnly] = Field(
+        False,
+        description=(
+            "true: keep states between rounds alone and compute the rest again backwards; less memory, more time, "
+            "same weights"
+        ),
+    )
 
     @model_validator(mode="after")
     def _check_range(self) -> Self:
@@ -44,22 +52,34 @@ class EncoderConfig(Config):
 class GrowthConfig(Config):
     """Set what growth predicts of the children of a node, and how the parts are weighed."""
 
-    num_lengths: int = Field(24, ge=2)  # thresholds between the quantiles of the training trees' edges
-    num_angles: int = Field(18, ge=2)  # thresholds on [0, pi]
-    num_radii: int = Field(24, ge=2)  # thresholds of a child's radius by its parent's
-    components: int = Field(4, ge=1)  # of the mixtures that are predicted
-    angle_weight: float = Field(1.0, ge=0)
-    radius_weight: float = Field(1.0, ge=0)
-    count_weight: float = Field(0.3, ge=0)  # of the cross entropy of the number of children
+    num_lengths: int = Field(
+        24,
+        ge=2,
+        description=(
+            "thresholds of the lengths of edges, evenly over the training trees' 0.5 % to 99.5 % on a logarithmic scale"
+        ),
+    )
+    num_angles: int = Field(
+        18, ge=2, description="thresholds of the angle between an edge and the one before, on [0, pi]"
+    )
+    num_radii: int = Field(24, ge=2, description="thresholds of a child's radius by its parent's")
+    components: int = Field(4, ge=1, description="of the mixtures that are predicted")
+    angle_weight: float = Field(1.0, ge=0, description="of the loss of angles, where that of lengths is 1")
+    radius_weight: float = Field(1.0, ge=0, description="of the loss of radii")
+    count_weight: float = Field(
+        0.3, ge=0, description="of the cross entropy of the number of children (0, 1, 2, 3 and more)"
+    )
 
 
 class OrderConfig(Config):
     """Set how ancestors and descendants are told apart."""
 
-    width: int = Field(64, ge=1)  # numbers of a node's place in the order
-    margin: float = Field(1.0, gt=0)  # energy that pairs which are no ancestor and descendant shall have
-    weight: float = Field(1.0, ge=0)  # beside the loss of growth
-    warmup_epochs: int = Field(3, ge=0)  # in which the weight rises from 0
+    width: int = Field(64, ge=1, description="numbers of a node's place in the order")
+    margin: float = Field(
+        1.0, gt=0, description="energy that pairs shall have at least that are not ancestor and descendant"
+    )
+    weight: float = Field(1.0, ge=0, description="of this loss beside that of growth; 0: none")
+    warmup_epochs: int = Field(3, ge=0, description="in which the weight rises from 0")
 
 
 class PathBudgetConfig(Config):
@@ -107,8 +127,8 @@ class PrepareConfig(Config):
 class HeadConfig(Config):
     """Set how a class or a number is learned from a tree's embedding."""
 
-    dropout: float = Field(0.1, ge=0, lt=1)
-    least_batches: int = Field(20, ge=1)  # of an epoch: with few labels it passes over them several times
+    dropout: float = Field(0.1, ge=0, lt=1, description="while training")
+    least_batches: int = Field(20, ge=1, description="of an epoch: with few labels it passes over them several times")
 
 
 class PretrainStageConfig(Config):
@@ -134,10 +154,14 @@ class FinetuneStageConfig(Config):
 class EvaluationConfig(Config):
     """State what is measured."""
 
-    neighbours: int = Field(20, ge=1)  # of kNN
-    repeats: int = Field(5, ge=1)  # draws of the labels that a probe gets, for its interval
-    optimum_draws: int = Field(128, ge=16)  # sets of children per node, where the law of the trees is known
-    pair_draws: int = Field(2, ge=1)  # of pairs with each node, for the AUC of the order
+    neighbours: int = Field(20, ge=1, description="trees that kNN asks")
+    repeats: int = Field(5, ge=1, description="draws of the labels that a probe gets, where it gets a part of them")
+    optimum_draws: int = Field(
+        128,
+        ge=16,
+        description="sets of children drawn per node, for the optimum of growth where the law of the trees is known",
+    )
+    pair_draws: int = Field(2, ge=1, description="of pairs with each node, for the AUC of the order")
 
 
 class EvaluationStageConfig(Config):

@@ -35,6 +35,19 @@ def test_what_is_shown_is_a_file_that_means_the_same(family: str, tmp_path: Path
     assert (config.preset, config.seeds, config.training.max_epochs) == ("full", (4,), 3)
 
 
+@pytest.mark.parametrize("family", NEEDED)
+def test_what_is_explained_is_a_file_that_means_the_same(
+    family: str, tmp_path: Path, kdgat: Callable[..., Answer]
+) -> None:
+    words = (family, *NEEDED[family], "--preset", "full", "--seeds", "4")
+    path = tmp_path / "my.yaml"
+    path.write_text(kdgat("config", "show", *words, "--explain", status=0).stdout)
+    assert "  # passes over the training data at most\n" in path.read_text()
+    plain = kdgat("config", "show", *words, status=0).stdout
+    again = kdgat("config", "show", family, "--config", path, status=0).stdout
+    assert yaml.safe_load(again) == yaml.safe_load(plain)
+
+
 def test_each_value_says_where_it_comes_from(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
     path = tmp_path / "my.yaml"
     path.write_text("training: {weight_decay: 0.5, gradient_clip: 2.0}\nwindows:\n  size: 64\n")
