@@ -4,7 +4,7 @@ import importlib.util
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
@@ -13,7 +13,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.compilation import compilation_told
+from kdgat.cli.compilation import Compilation, compilation_told
 from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, spread
 from kdgat.run import counted
 
@@ -135,8 +135,9 @@ def detect(
     watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known, database=database)
     alarms, num_alarms = list[Alarm](), 0
     with (
-        compilation_told(quiet=quiet),
-        _stopped_by_interrupt() as stop,
+        compilation_told(quiet=quiet) as compilation,
+        # Of a stream only before its first window: an alarm that goes on would be lost.
+        _stopped_by_interrupt(compilation, lambda: not (is_live and watch.summary.num_windows)) as stop,
         _opened_stream(log, follow, bus, interface, reading, stop) as stream,
         _opened(out, is_live) as (written, has_heading),
     ):
@@ -272,11 +273,16 @@ def _opened_stream(
 
 
 @contextmanager
-def _stopped_by_interrupt() -> "Iterator[threading.Event]":
-    """Yield an event that Ctrl-C or SIGTERM sets, which ends a stream between two chunks; a second one the program."""
+def _stopped_by_interrupt(compilation: Compilation, may_end: Callable[[], bool]) -> "Iterator[threading.Event]":
+    """Yield an event that Ctrl-C or SIGTERM sets, which ends a stream between two chunks; a second one the program.
+
+    So does the first one while numba compiles, for a minute maybe, where the program `may_end`.
+    """
     stop = threading.Event()
 
     def end(_number: int, _frame: object) -> None:
+        if stop.is_set() or may_end():
+            compilation.stop()
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()
