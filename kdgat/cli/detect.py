@@ -96,7 +96,8 @@ def detect(
 
     A window is an alarm if the network's probability reaches the threshold, or if the habits of identifiers say so.
     Windows no more than a second apart are one alarm. Without --model the habits decide alone.
-    Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
+    Exit status: 0 no alarm, 3 alarms, 1 a mistake, or nothing could be judged, 2 a command line that cannot be parsed,
+    130 stopped before the end of a log. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
     ends with the pipe, too.

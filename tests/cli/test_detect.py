@@ -26,7 +26,7 @@ from tests.canbus.traffic import make_messages, merge
 from tests.support.command_line import PROGRAM, kdgat, started_kdgat
 from tests.support.waiting import wait_until
 
-QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 2, 130
+QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 1, 130
 HEAVY = ("torch", "torch_geometric", "onnx", "h5py", "plotly", "polars")
 
 
@@ -281,7 +281,9 @@ main(["detect", {str(log)!r}])
         (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
     ],
 )
-def test_mistakes_are_exit_status_2(words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line_and_no_result(
+    words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path
+) -> None:
     """With a text that says what to do, and nothing that looks like a result."""
     names = {"LOG": str(log), "MODEL": str(model)}
     answer = kdgat("detect", *(names.get(word, word) for word in words), status=MISTAKE, folder=tmp_path)
