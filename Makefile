@@ -29,7 +29,8 @@ help:  ## Say what can be made
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
-# A torch that is named is asked for also where another one is installed.
+# A torch that is named is asked for also where another one is installed. What a first `kdgat detect` would compile is
+# compiled here; without it the environment is as good.
 $(STAMP): pyproject.toml constraints.txt $(if $(TORCH),named-torch)
 	@tried=; for python in $(PYTHON); do \
 		if ! command -v $$python >/dev/null; then said="is not in PATH"; \
@@ -38,6 +39,7 @@ $(STAMP): pyproject.toml constraints.txt $(if $(TORCH),named-torch)
 	done; \
 	echo "error: kdgat needs Python 3.11, 3.12 or 3.13 ($${tried#; }): install one (Debian, Ubuntu:" \
 		"apt install python3 python3-venv), or name it: make install PYTHON=/path/of/python3.12" >&2; exit 1
+	-@$(BIN)/python -m kdgat.cli.compilation
 	@touch $@
 
 loggers: $(LOGGERS)  ## Install Weights & Biases and MLflow, which only the tests of training.loggers need

@@ -85,7 +85,10 @@ INTERNAL_VARIABLES: Final = {
 
 # Constant that holds a status -> the commands that end with it, and its meaning.
 STATUSES: Final = {
-    "kdgat.cli.main:EXIT_USER_ERROR": ("every command but `detect`", "A mistake; the last line names it and the fix."),
+    "kdgat.cli.main:EXIT_USER_ERROR": (
+        "every command",
+        "A mistake, or nothing could be judged; the last line names it and the fix.",
+    ),
     "kdgat.cli.main:EXIT_USAGE": ("every command", "Wrong usage: an unknown command or option."),
     "kdgat.cli.flow_run:EXIT_FAILED": ("`train`, `night`, `sweep`", "At least one stage failed."),
     "kdgat.run.end:EXIT_STOPPED": (

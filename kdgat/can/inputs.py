@@ -72,7 +72,7 @@ def refuse_within_dataset(data: DataConfig, out: Path) -> None:
 def check_recordings(config: CanConfig) -> None:
     """Look at the beginning of every recording that a run reads, and at which of them train: seconds, not minutes.
 
-    Test recordings without labels are warned of.
+    Test recordings without labels are warned of, and vehicles that validate are named.
 
     Raises:
         DatasetError, RecordingError: as `recording_inputs`, for what shows without reading the recordings.
@@ -102,6 +102,8 @@ def check_recordings(config: CanConfig) -> None:
     counts = {file.path: check_head(file.path) for file in unread}
     longest = max((counts[path] or MANY_MESSAGES for path in training), default=0)
     division = VehicleDivision.of((file.vehicle for file in split.train), data)
+    if division.validating:
+        logger.warning("%s", division.sentence())
     if not division.validating and not Division.of(longest, config).has_windows(longest, config.windows):
         raise DatasetError(
             f"dataset {data.dataset!r}: the longest training recording has {longest} messages at most, too few for a "

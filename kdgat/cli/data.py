@@ -14,6 +14,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from kdgat.cli import options
+from kdgat.cli.compilation import compilation_told
 from kdgat.cli.option_groups import LabelledRecordingOptions, spread
 
 if TYPE_CHECKING:
@@ -144,7 +145,8 @@ def inspect_recordings(
         raise typer.BadParameter("options of reading, as --channel and --time-unit, are for one recording: give PATH")
     notes: list[str] = []
     if path is not None and (is_piped or path.is_file()):
-        inspections = [inspect_file(path, reading.limits(), reading.channel, reading.read())]
+        with compilation_told(quiet=quiet):
+            inspections = [inspect_file(path, reading.limits(), reading.channel, reading.read())]
     else:
         if path is not None:
             dataset, data_root = path.resolve().name, path.resolve().parent
@@ -216,18 +218,19 @@ def import_recordings(
     num_refused = 0
     for source, own_name in files:
         try:
-            target, found = import_recording(
-                source,
-                data_root / dataset,
-                scenario,
-                name=name or own_name,
-                attack_free=attack_free,
-                attacks=attacks,
-                replace=replace,
-                limits=limits,
-                channel=reading.channel,
-                options=how,
-            )
+            with compilation_told(quiet=quiet):
+                target, found = import_recording(
+                    source,
+                    data_root / dataset,
+                    scenario,
+                    name=name or own_name,
+                    attack_free=attack_free,
+                    attacks=attacks,
+                    replace=replace,
+                    limits=limits,
+                    channel=reading.channel,
+                    options=how,
+                )
         except (RecordingError, DatasetError) as error:
             if len(files) == 1:
                 raise

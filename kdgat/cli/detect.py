@@ -4,7 +4,7 @@ import importlib.util
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
@@ -13,7 +13,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.compilation import compilation_told
+from kdgat.cli.compilation import Compilation, compilation_told
 from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, spread
 from kdgat.run import counted
 
@@ -96,7 +96,8 @@ def detect(
 
     A window is an alarm if the network's probability reaches the threshold, or if the habits of identifiers say so.
     Windows no more than a second apart are one alarm. Without --model the habits decide alone.
-    Exit status: 0 no alarm, 3 alarms, 2 a mistake, or nothing could be judged. With --follow or -i each
+    Exit status: 0 no alarm, 3 alarms, 1 a mistake, or nothing could be judged, 2 a command line that cannot be parsed,
+    130 stopped before the end of a log. With --follow or -i each
     alarm is written as it ends, and standard error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on,
     write it, and give that status. So is it with a LOG that is a pipe, as `candump -L can0 | kdgat detect -`, which
     ends with the pipe, too.
@@ -135,8 +136,9 @@ def detect(
     watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known, database=database)
     alarms, num_alarms = list[Alarm](), 0
     with (
-        compilation_told(quiet=quiet),
-        _stopped_by_interrupt() as stop,
+        compilation_told(quiet=quiet) as compilation,
+        # Of a stream only before its first window: an alarm that goes on would be lost.
+        _stopped_by_interrupt(compilation, lambda: not (is_live and watch.summary.num_windows)) as stop,
         _opened_stream(log, follow, bus, interface, reading, stop) as stream,
         _opened(out, is_live) as (written, has_heading),
     ):
@@ -177,7 +179,8 @@ def unjudged_text(summary: "Summary", num_identifiers: int) -> str:
     """Say behind a summary why identifiers could not be judged by their times; nothing of those that nobody counted."""
     num_uneven, num_seldom = summary.num_frequent - summary.num_judged, num_identifiers - summary.num_frequent
     if num_uneven > 0:  # which the summary says
-        return f", {num_uneven:,} came unevenly{f', {num_seldom:,} more too seldom' if num_seldom > 0 else ''}"
+        uneven = "" if summary.is_by_other_signs else f", {num_uneven:,} came unevenly"
+        return f"{uneven}{f', {num_seldom:,} more too seldom' if num_seldom > 0 else ''}"
     named, whose = counted(num_seldom, "identifier"), "its" if num_seldom == 1 else "their"
     return f"; {named} came too seldom to be judged by {whose} times" if num_seldom > 0 else ""
 
@@ -272,11 +275,16 @@ def _opened_stream(
 
 
 @contextmanager
-def _stopped_by_interrupt() -> "Iterator[threading.Event]":
-    """Yield an event that Ctrl-C or SIGTERM sets, which ends a stream between two chunks; a second one the program."""
+def _stopped_by_interrupt(compilation: Compilation, may_end: Callable[[], bool]) -> "Iterator[threading.Event]":
+    """Yield an event that Ctrl-C or SIGTERM sets, which ends a stream between two chunks; a second one the program.
+
+    So does the first one while numba compiles, for a minute maybe, where the program `may_end`.
+    """
     stop = threading.Event()
 
     def end(_number: int, _frame: object) -> None:
+        if stop.is_set() or may_end():
+            compilation.stop()
         if stop.is_set():
             raise KeyboardInterrupt
         stop.set()

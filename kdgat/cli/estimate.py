@@ -296,9 +296,11 @@ def print_estimate(found: Mapping[str, Any]) -> None:
         ):
             console.print(f"{name:<11} {value:<22} {source}", soft_wrap=True, markup=False)
     else:
-        table = _table("stage", "walltime", "expected", "memory", "GPU memory", "jobs", "from")
+        table = _table("stage", "walltime", "expected", "memory", "GPU memory", "jobs")
+        stages_of = dict[str, list[str]]()
         for one in stages:
-            sources = list(dict.fromkeys((one["sources"]["walltime"], one["sources"]["memory"])))
+            sources = "; ".join(dict.fromkeys((one["sources"]["walltime"], one["sources"]["memory"])))
+            stages_of.setdefault(sources, []).append(one["name"])
             table.add_row(
                 one["name"],
                 one["walltime"],
@@ -306,9 +308,11 @@ def print_estimate(found: Mapping[str, Any]) -> None:
                 one["memory"],
                 _gib(one["gpu_memory_gib"]),
                 _number(one["jobs"]),
-                "; ".join(sources),
             )
         console.print(table)
+        for sources, names in stages_of.items():  # below, as a column has no room for sentences
+            whose = "all" if len(stages_of) == 1 else ", ".join(names)
+            console.print(f"Walltime and memory from {sources}: {whose}", soft_wrap=True, markup=False)
     console.print(f"\n{found['command']}", soft_wrap=True, markup=False)
 
 
@@ -342,7 +346,7 @@ def _describe_size(found: Mapping[str, Any]) -> str:
 def _table(*headings: str) -> "Table":
     from kdgat.cli.tables import plain_table
 
-    return plain_table(headings, right=NUMBERS, whole=set(headings) - {"from"})
+    return plain_table(headings, right=NUMBERS, whole=headings)
 
 
 def _expected(stage: Mapping[str, Any]) -> tuple[str, str]:

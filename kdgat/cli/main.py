@@ -72,9 +72,6 @@ class CommandGroup:
     module: str
     help: str
     is_single_command: bool = False
-    user_error: int = (
-        EXIT_USER_ERROR  # exit status after a mistake of the user; another one where 1 could mean a result
-    )
 
 
 COMMAND_GROUPS: dict[str, CommandGroup] = {
@@ -99,7 +96,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         "kdgat.cli.detect",
         "Find attacks in a log, in a file that grows, or on a bus.",
         is_single_command=True,
-        user_error=2,
     ),
     "export": CommandGroup(
         "kdgat.cli.export", "Write a network of a finished run as one file, for ONNX or torch.", is_single_command=True
@@ -133,7 +129,11 @@ REMOVED = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong usage, 3 alarms, 75 paused."""
+    """Run the command line and exit with its status, by one rule for all commands.
+
+    0 done; 1 refused by one `error:` line, failed, or found wrong; 2 the command line cannot be parsed; 3 alarms; 130
+    stopped. `kdgat stage run` has 69 and 75 besides.
+    """
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
@@ -158,7 +158,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if missing is None:
             raise
         _print_error(missing)
-        status = _status_of_user_error(tokens)
+        status = EXIT_USER_ERROR
     except (ValueError, OSError) as error:
         if not debug and (described := _describe_settings(error)):
             _print_error(described)
@@ -169,7 +169,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         else:
             _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
-        status = _status_of_user_error(tokens)
+        status = EXIT_USER_ERROR
     sys.exit(status)
 
 
@@ -234,11 +234,6 @@ def _run(tokens: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
-
-
-def _status_of_user_error(tokens: Sequence[str]) -> int:
-    group = COMMAND_GROUPS.get(_wanted(tokens) or "")
-    return EXIT_USER_ERROR if group is None else group.user_error
 
 
 def _describe_settings(error: BaseException) -> str | None:

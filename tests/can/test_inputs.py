@@ -30,7 +30,9 @@ def test_every_recording_is_an_input_whatever_is_held_out(tmp_path: Path) -> Non
     }
 
 
-def test_of_many_vehicles_some_validate_whole(tmp_path: Path) -> None:
+def test_of_many_vehicles_some_validate_whole_and_are_named_before_training(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for number in range(8):
         for drive in (1, 2):
             messages = random_messages(50, seed=10 * number + drive)
@@ -43,6 +45,9 @@ def test_of_many_vehicles_some_validate_whole(tmp_path: Path) -> None:
     assert {role.partition("@")[2] for role in roles} == {f"car{number}" for number in range(8)}
     assert sum(role.startswith("validation@") for role in roles) == 2  # and none of them has the other role, too
     assert len(roles) == 8
+    validating = sorted(role.partition("@")[2] for role in roles if role.startswith("validation@"))
+    check_recordings(CanConfig.from_preset("quick", {"data": {"dataset": "fleet", "data_root": str(tmp_path)}}, ()))
+    assert caplog.messages == [f"whole vehicles validate, and train nothing, 2 of 8: {', '.join(validating)}"]
 
 
 def config_of(root: Path, *overrides: str) -> CanConfig:

@@ -22,10 +22,11 @@ from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.canbus import Messages, write_recording
 from kdgat.cli.detect import unjudged_text
 from tests.can.detection.untrained import drive, untrained
+from tests.canbus.traffic import make_messages, merge
 from tests.support.command_line import PROGRAM, kdgat, started_kdgat
 from tests.support.waiting import wait_until
 
-QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 2, 130
+QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 1, 130
 HEAVY = ("torch", "torch_geometric", "onnx", "h5py", "plotly", "polars")
 
 
@@ -211,6 +212,7 @@ import os, signal, threading, time
 import can
 from can.interfaces.virtual import channels
 from kdgat.cli.main import main
+from tests.canbus.traffic import make_messages, merge
 from tests.can.detection.untrained import drive
 
 messages = drive().select(slice(3000))
@@ -279,7 +281,9 @@ main(["detect", {str(log)!r}])
         (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
     ],
 )
-def test_mistakes_are_exit_status_2(words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path) -> None:
+def test_mistakes_are_one_line_and_no_result(
+    words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path
+) -> None:
     """With a text that says what to do, and nothing that looks like a result."""
     names = {"LOG": str(log), "MODEL": str(model)}
     answer = kdgat("detect", *(names.get(word, word) for word in words), status=MISTAKE, folder=tmp_path)
@@ -316,6 +320,19 @@ def test_summary_says_how_many_identifiers_could_be_judged() -> None:
     assert unjudged_text(some, 51) == unjudged_text(some, 0) == ", 39 came unevenly"
     assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom to be judged by its times"
     assert unjudged_text(all_of_them, 51) == unjudged_text(all_of_them, 0) == ""
+
+
+def test_summary_beside_alarms_says_by_what_else_identifiers_that_come_unevenly_were_judged(tmp_path: Path) -> None:
+    """A flood in traffic without any period."""
+    random = np.random.default_rng(0)
+    traffic = make_messages(np.sort(random.uniform(0.0, 20.0, 4000)), random.choice([0x100, 0x200, 0x300], 4000))
+    path = tmp_path / "flood.log"
+    path.write_text("".join(_lines(merge(traffic, make_messages(np.arange(15.0, 17.0, 3e-4), 0)))))
+    answer = kdgat("detect", path, status=ALARMS)
+    assert "too many" in answer.stdout
+    said = "; 4 identifiers came unevenly: judged by number, order and payloads of their messages, not by their times ("
+    assert said in answer.stderr
+    assert "none" not in answer.stderr
 
 
 def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:

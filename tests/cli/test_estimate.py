@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
@@ -44,6 +45,17 @@ def test_all_datasets_are_compared_in_one_table(tmp_path: Path) -> None:
     assert rows["set_02"] == ["203,496", "14:24:00", "106G", "1", "complex", "no"]
     assert rows["hcrl_sa"] == ["9,364", "09:36:00", "70G", "1", "standard", "no"]
     assert rows["mine"] == ["252", "08:00:00", "64G", "unknown", "small", "yes"]
+
+
+def test_all_stages_and_where_their_amounts_come_from_fit_eighty_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
+    printed = kdgat("estimate", "can", "--dataset", "set_02", folder=tmp_path, status=0).stdout
+    table, _, below = printed.partition("Walltime and memory from ")
+    assert max(len(line) for line in table.splitlines()[1:]) <= 80
+    assert "distill_autoencoder-small-seed0  12:00:00  12:00:00     96G     unknown        1\n" in table
+    assert "size rule for complex data: 203,496 windows: autoencoder-large-seed0, " in below
 
 
 def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(tmp_path: Path) -> None:

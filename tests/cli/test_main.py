@@ -110,6 +110,42 @@ def test_a_user_mistake_is_one_line_and_a_traceback_with_debug(kdgat: Callable[.
         kdgat(*words, "--debug")
 
 
+MISTAKES = (
+    "data inspect absent",
+    "config show can --config absent",
+    "plan can --config absent",
+    "estimate can --config absent",
+    "train can --config absent --out out",
+    "night can --config absent",
+    "sweep lap --out out",
+    "lap inspect absent",
+    "history absent",
+    "site show absent",
+    "image inspect absent",
+    "evaluate can --run absent --data-root absent",
+    "detect absent",
+    "export absent --out out",
+    "calibrate --clean absent --model absent",
+    "profile absent --out out",
+    "model list --registry absent",
+    "runs show absent",
+    "report absent",
+)
+
+
+def test_every_command_ends_with_1_after_a_mistake_and_with_2_where_words_cannot_be_parsed(
+    kdgat: Callable[..., Answer], tmp_path: Path
+) -> None:
+    """Beside it: `stage run` has statuses of its own, and `doctor` and `gpu` ask the machine."""
+    assert {line.split()[0] for line in MISTAKES} == set(COMMAND_GROUPS) - {"stage", "doctor", "gpu"}
+    for line in MISTAKES:
+        answer = kdgat(*line.split(), status=1, folder=tmp_path)
+        assert answer.stderr.startswith("error: "), line
+        assert answer.stderr.count("\n") == 1, line
+        unparsed = kdgat(*line.split(), "--no-such-option", status=2, folder=tmp_path).stderr
+        assert "No such option: --no-such-option" in unparsed, line
+
+
 @pytest.mark.parametrize(("name", "shown"), [("\n", "\\n"), ("\u2028", "\\u2028"), ("\x1b[2J", "\\x1b[2J")])
 def test_a_name_of_a_file_that_a_terminal_would_obey_is_shown_and_not_obeyed(
     kdgat: Callable[..., Answer], name: str, shown: str

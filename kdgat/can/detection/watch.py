@@ -44,11 +44,20 @@ class Summary:
         """Return the time between the first message and the last."""
         return self.last_s - self.first_s
 
+    @property
+    def is_by_other_signs(self) -> bool:
+        """Return whether there are alarms though no identifier came evenly enough to be judged by its times."""
+        return bool(self.num_alarms and self.num_frequent and not self.num_judged)
+
     def sentence(self) -> str:
         """Say it in words."""
         alarms = counted(self.num_alarms, "alarm") if self.num_alarms else "no alarm"
         unjudged = ""
-        if self.num_judged < self.num_frequent:
+        if self.is_by_other_signs:
+            named, whose = counted(self.num_frequent, "identifier"), "its" if self.num_frequent == 1 else "their"
+            signs = f"number, order and payloads of {whose} messages, not by {whose} times"
+            unjudged = f"; {named} came unevenly: judged by {signs}"
+        elif self.num_judged < self.num_frequent:
             unjudged = f"; by their times {judged_text(self.num_judged, self.num_frequent)}"
         return (
             f"{alarms} in {counted(self.num_messages, 'message')} of {self.duration_s:,.1f} s: "

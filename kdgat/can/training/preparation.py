@@ -150,7 +150,10 @@ class _Preparation(Preparation):
             for store, pool in self.pools.items()
         }
         parts = {TRAIN_ROLE: recordings.pop(TRAIN_ROLE), **injected, **recordings}
-        super().__init__(directory, "recordings", parts)
+        num_virtual = sum(pool.num_variants for pool in self.pools.values())
+        num_real = sum(map(len, self.recordings.values()))
+        unit = f"recordings ({num_real:,} real, {num_virtual:,} virtual)" if num_virtual else "recordings"
+        super().__init__(directory, unit, parts)
 
     def run(self) -> Outcome:
         """Make the parts, those that training is made of first, and join them; Paused as of `Preparation.run`."""

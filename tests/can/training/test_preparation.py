@@ -389,7 +389,7 @@ def test_a_preparation_whose_job_ends_pauses_after_a_part(
     outcome = run_stage(_directory(tmp_path, inputs), quiet=True)
     assert isinstance(outcome, Paused)
     assert outcome.checkpoint.startswith("parts/train/")
-    assert "of 14 recordings are done" in outcome.reason
+    assert "of 14 recordings (5 real, 9 virtual) are done" in outcome.reason
 
 
 def test_injected_traffic_depends_on_the_data_seed_alone(
