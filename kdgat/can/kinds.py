@@ -113,8 +113,7 @@ class RecordingsStageConfig(Config):
         {}, description="what earlier models were trained on, which the job cannot see"
     )
     notes: tuple[str, ...] = ()
-    calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
-    profile: str | None = Field(None, description="file of `kdgat profile` by which habits are judged")
+    profile: str | None = Field(None, description="file of `kdgat profile` by which habits and scores are judged")
 
 
 class ComparisonStageConfig(Config):
