@@ -128,6 +128,8 @@ class ComparisonStageConfig(Config):
     only: tuple[str, ...] | None = Field(None, description="files below the dataset's folder; None: all that are there")
     also_trained: dict[str, str] = Field({}, description="as of compare_runs")
     may_fail: tuple[str, ...] = ()
+    # A key that came later stands in no dump while it says what was always done: stages keep their identity.
+    profile: str | None = Field(None, description="as of compare_runs", exclude_if=lambda value: value is None)
     contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
 
 

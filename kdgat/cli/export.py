@@ -25,10 +25,7 @@ def export(
     seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
     registry: options.IdRegistry = None,
     profile: Annotated[
-        Path | None,
-        typer.Option(
-            "--profile", metavar="FILE", help="Write its threshold for one vehicle, of `kdgat profile --model`."
-        ),
+        Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile --model`: its threshold.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:

@@ -29,11 +29,7 @@ def profile(
     ] = None,
     model: Annotated[
         Path | None,
-        typer.Option(
-            "--model",
-            metavar="RUN",
-            help="Learn the threshold of its detector, too: of a `kdgat train can`, or a registered model.",
-        ),
+        typer.Option("--model", metavar="RUN", help="Learn the threshold of this run, or registered model, too."),
     ] = None,
     detector: Annotated[
         str | None, typer.Option("--detector", help="Of the run, as distill_gat (default: what the run decides by).")
@@ -41,11 +37,7 @@ def profile(
     seed: Annotated[int | None, typer.Option("--seed", help="That one alone (default: all seeds of the run).")] = None,
     alarms_per_hour: Annotated[
         float | None,
-        typer.Option(
-            "--alarms-per-hour",
-            min=1e-6,
-            help="Windows with a false alarm to allow (default: evaluation.alarms_per_hour of the run).",
-        ),
+        typer.Option("--alarms-per-hour", min=1e-6, help="That it may raise (default: evaluation.alarms_per_hour)."),
     ] = None,
     *,
     reading: RecordingOptions,

@@ -93,6 +93,7 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
         "--start-from",
         "--retrain",
         "--promotion",
+        "--profile",
         "--keep-runs",
         "--settle-s",
         *_JOBS,

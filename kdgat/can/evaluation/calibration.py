@@ -276,13 +276,7 @@ class OperatingPoint(Config):
 
     @classmethod
     def of_benign(
-        cls,
-        logits: ArrayLike,
-        seconds: float,
-        budget: float,
-        highest: float,
-        source: str,
-        lowest: float = LOWEST_LOGIT,
+        cls, logits: ArrayLike, seconds: float, budget: float, highest: float, source: str, lowest: float = LOWEST_LOGIT
     ) -> Self:
         """Choose the threshold that keeps the budget on windows without attack.
 
@@ -319,7 +313,7 @@ class OperatingPoint(Config):
 
     @classmethod
     def of_vehicle(
-        cls, logits: ArrayLike, seconds: float, budget: float, default: float, trained: float | None, source: str
+        cls, logits: ArrayLike, seconds: float, budget: float, default: float, trained: float, source: str
     ) -> Self:
         """Choose the threshold for one vehicle by minutes of it without attack: lower than without them, or higher.
 
@@ -327,16 +321,11 @@ class OperatingPoint(Config):
         the usual threshold than the budget allows, beyond chance (CONFIDENCE). A usual one that training has set above
         the default knows other vehicles' windows: it comes down only where fewer do, beyond chance.
 
-        Args:
-            logits: calibrated logits [G] of windows, MIN_WINDOWS at least.
-            seconds: the time that they cover.
-            budget: windows with a false alarm per hour.
-            default: the threshold of the configuration.
-            trained: the one that training has set, if any.
-            source: what the windows are, in words.
+        `default` is the threshold of the configuration, `trained` the one that training has set; the rest is as of
+        `of_benign`, MIN_WINDOWS at least.
         """
         scores = np.asarray(logits, np.float64)
-        usual = default if trained is None else max(default, trained)
+        usual = max(default, trained)
         allowed = budget * seconds / SECONDS_PER_HOUR / scores.size
         fewest, most = wilson_interval(int(np.count_nonzero(scores >= usual)), scores.size, CONFIDENCE)
         highest = max(usual, HIGHEST_LOGIT) if fewest > allowed else usual
@@ -395,9 +384,7 @@ class OperatingPoint(Config):
         if self.tail is None:
             text += ", over all of these vehicles"
         elif expected > 1.01 * self.alarms_per_hour:
-            text += (
-                f", more than the budget, because the threshold rises no further than a logit of {self.threshold:.3g}"
-            )
+            text += f", more than the budget, because it rises no further than a logit of {self.threshold:.3g}"
         return f"{text}."
 
 

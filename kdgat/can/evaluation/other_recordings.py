@@ -162,19 +162,22 @@ def score_files(
     files: "Sequence[RecordingFile]",
     dataset: str,
     *,
+    profile: "Profile | None" = None,
     progress: Callable[[str, int, int], None] | None = None,
     work: Work | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
+    Of `profile` are the habits of identifiers, in the recordings that it fits; no threshold.
+
     Raises:
-        UserError: if the run lacks what is needed, or no recording is as long as one window.
+        UserError: if the run lacks what is needed, no recording is as long as one window, or the profile is of no use.
         RecordingError: naming the file and what to do.
     """
     windows = windows_of(run)
     processes = worthwhile_processes(sum(num_windows(file.num_messages, windows) for file in files))
     with _scorer(run, processes, work) as scorer:
-        return _score(scorer, run, files, dataset, progress=progress)
+        return _score(scorer, run, files, dataset, profile=profile, progress=progress)
 
 
 @contextmanager

@@ -45,19 +45,16 @@ class VehicleThreshold(Config):
     operating_point: OperatingPoint
     sentence: str
 
-    def is_of(self, detector: str, seeds: Sequence[int], weights: Mapping[str, str]) -> bool:
-        """Return whether it is of this detector and these weights."""
-        return (self.detector, self.seeds) == (detector, [*seeds]) and weights.items() <= self.weights.items()
-
     def added_to(self, profile: Profile) -> Profile:
         """Return the profile with it, in the place of an earlier one of the same detector and weights."""
-        others = [one for one in thresholds_of(profile) if not one.is_of(self.detector, self.seeds, self.weights)]
-        return profile.model_copy(update={"networks": [one.model_dump(mode="json") for one in (*others, self)]})
+        whose = {"detector": self.detector, "seeds": self.seeds, "weights": self.weights}
+        others = [one for one in profile.networks if not whose.items() <= one.items()]
+        return profile.model_copy(update={"networks": [*others, self.model_dump(mode="json")]})
 
 
 def thresholds_of(profile: Profile) -> list[VehicleThreshold]:
     """Read the thresholds of a profile, the one learned last at the end; UserError for what is none."""
-    advice = f"learn it again by `{LEARN}`"
+    advice = "learn the profile anew by `kdgat profile LOG... --out FILE --model RUN`"
     return [
         read_kept(VehicleThreshold, one, f"networks.{place} of the profile", advice)
         for place, one in enumerate(profile.networks)
@@ -72,13 +69,13 @@ def find_threshold(
     UserError if it is of other weights, or all that it has is.
     """
     known = thresholds_of(profile)
-    if found := [one for one in known if one.is_of(detector, seeds, weights)]:
-        return found[-1]
     same = [one for one in known if (one.detector, one.seeds) == (detector, [*seeds])]
-    if not known or (not same and any(weights.items() & one.weights.items() for one in known)):
-        if known:
-            has = ", ".join(f"{one.detector} of seeds {one.seeds}" for one in known)
-            logger.warning("the profile has no threshold of %s of seeds %s; it has: %s", detector, [*seeds], has)
+    found = [one for one in same if weights.items() <= one.weights.items()]
+    if found or not known:
+        return found[-1] if found else None
+    if not same and any(weights.items() & one.weights.items() for one in known):
+        has = ", ".join(f"{one.detector} of seeds {one.seeds}" for one in known)
+        logger.warning("the profile has no threshold of %s of seeds %s; it has: %s", detector, [*seeds], has)
         return None
     other = (same or known)[-1]
     key = next((key for key in weights if weights[key] != other.weights.get(key)), "")
@@ -119,8 +116,7 @@ def learn_threshold(
         is_trusted: there is no attack in them, whatever it looks like.
 
     Raises:
-        UserError: if the drives look attacked, or are too short, or trained the model.
-        RunError, UserError: if the run lacks what is needed.
+        UserError, RunError: if drives look attacked, are too short or trained the model, or the run lacks something.
     """
     from kdgat.can.evaluation.scoring import RecordingScorer
 
@@ -157,15 +153,9 @@ def learn_threshold(
             "minutes, or --trust if you know that there is no attack"
         )
     budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
-    default, trained_to = float(logit(scorer.config.threshold)), chosen.operating_point
-    point = OperatingPoint.of_vehicle(
-        logits,
-        seconds,
-        budget,
-        default,
-        None if trained_to is None else trained_to.threshold,
-        f"clean minutes of {listed}",
-    )
+    default = float(logit(scorer.config.threshold))
+    usual = default if chosen.operating_point is None else chosen.operating_point.threshold
+    point = OperatingPoint.of_vehicle(logits, seconds, budget, default, usual, f"clean minutes of {listed}")
     return VehicleThreshold(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         detector=chosen.model,

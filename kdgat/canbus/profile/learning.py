@@ -49,9 +49,8 @@ def learn_profile(
 ) -> Profile:
     """Return what drives without attacks, each with its name, show of a vehicle; of `profile`, what holds still.
 
-    A drive that `profile` has learned already is passed over.
-    What the habits of a drive's own identifiers call an alarm is left out, unless the drives are trusted. UserError
-    for one that looks attacked, or shows nothing.
+    Drives that `profile` has learned already are passed over. What the habits of a drive's own identifiers call an
+    alarm is left out, unless the drives are trusted. UserError for one that looks attacked, or shows nothing.
     """
     start = profile or Profile()
     new: list[Drive] = []
@@ -60,9 +59,8 @@ def learn_profile(
     first_s: dict[int, float] = {}
     latest_s: dict[int, float] = {}  # of a drive, before it came first
     num_present: Counter[int] = Counter()
-    known_drives = {drive.content_hash for drive in start.drives}
     for name, messages in drives:
-        if messages.content_hash() in known_drives:
+        if messages.content_hash() in [drive.content_hash for drive in start.drives]:
             continue
         drive, found = _read(name, messages, is_trusted)
         present = set()

@@ -64,7 +64,7 @@ def test_a_profile_holds_the_last_threshold_of_each_detector_and_its_weights(thr
 
 def test_a_damaged_threshold_is_refused_with_what_makes_one(threshold: VehicleThreshold) -> None:
     profile = Profile(networks=[threshold.model_dump(mode="json") | {"operating_point": {}}])
-    with pytest.raises(UserError, match=r"networks\.0 of the profile .*learn it again by `kdgat profile"):
+    with pytest.raises(UserError, match=r"networks\.0 of the profile .*learn the profile anew by `kdgat profile"):
         thresholds_of(profile)
 
 
