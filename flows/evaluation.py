@@ -40,7 +40,7 @@ def evaluate_can(
         registry: directory of all models.
         data_root: folder that holds the dataset's folder.
         catalog: YAML file with entries of datasets of one's own.
-        profile: file of `kdgat profile` by which the habits of identifiers are judged.
+        profile: file of `kdgat profile` by which the habits of identifiers, and the network's scores, are judged.
         out: where results go.
         site: where it is computed: `local`, the name of a site of `kdgat site list`, or a description of one.
         command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.

@@ -53,6 +53,7 @@ def nightly(
     inbox: AbsolutePath | None = None,
     registry: AbsolutePath,
     out: AbsolutePath,
+    profile: AbsolutePath | None = None,
     site: Site | str = LOCAL,
     command_line: ClusterResources = NO_REQUEST,
     keep_runs: PositiveInt = 3,
@@ -65,6 +66,8 @@ def nightly(
         registry: directory of all models, and of which one is in service.
         out: directory for runs, reports and what is known of recordings; one per dataset.
         inbox: folder in the layout of a dataset's folder, whose new and changed files are imported; made if missing.
+        profile: file of `kdgat profile`: models are compared with the habits of identifiers judged by it, as `kdgat
+            detect --profile` does, on recordings that it fits.
         preset: fills what `config` leaves out.
         overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
         start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
@@ -77,7 +80,7 @@ def nightly(
         settle_s: a file that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
-    config = night_config(config.completed(preset, overrides))
+    config = night_config(config.completed(preset, overrides), profile)
     FAMILY.plan(config)  # what its training would refuse, before recordings are read
     refuse_within_dataset(config.data, out)
     nightly_run = NightRun(
@@ -87,6 +90,7 @@ def nightly(
         promotion,
         as_site(site, command_line),
         command_line,
+        profile,
     )
     site_files, tag = nightly_run.site.creating_files(), output_tag(OutputDirectory(nightly_run.directory.path))
     with suspended_in_order(), site_files, held(nightly_run.directory.lock), tags(tag):

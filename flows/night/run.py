@@ -59,6 +59,7 @@ class NightRun:
         rule: PromotionRule,
         site: Site,
         command_line: ResourceRequest,
+        profile: Path | None = None,
     ) -> None:
         self.config = config
         self.dataset = config.data.dataset
@@ -67,6 +68,7 @@ class NightRun:
         self.rule = rule
         self.site = site
         self.command_line = command_line
+        self.profile = profile
 
     def run(
         self, inbox: Path | None, start_from: StartFrom, retrain: Retrain, keep_runs: int, settle_s: float
@@ -185,7 +187,7 @@ class NightRun:
             against = self._compared_with(source, record)
             others = self._held_to(against)
             contents = {NEW: source.content, "recordings": record.recordings}
-            plan = plan_comparison(path, config, recordings, contents, self.registry, others)
+            plan = plan_comparison(path, config, recordings, contents, self.registry, others, self.profile)
             said = {NEW: "the new model", IN_SERVICE: "the model in service"}
             names = [said.get(name, name) for name in plan.config.runs]
             logger.info("scoring %s on the same test recordings", " and ".join(names))

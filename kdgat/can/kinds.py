@@ -113,8 +113,7 @@ class RecordingsStageConfig(Config):
         {}, description="what earlier models were trained on, which the job cannot see"
     )
     notes: tuple[str, ...] = ()
-    calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
-    profile: str | None = Field(None, description="file of `kdgat profile` by which habits are judged")
+    profile: str | None = Field(None, description="file of `kdgat profile` by which habits and scores are judged")
 
 
 class ComparisonStageConfig(Config):
@@ -129,6 +128,8 @@ class ComparisonStageConfig(Config):
     only: tuple[str, ...] | None = Field(None, description="files below the dataset's folder; None: all that are there")
     also_trained: dict[str, str] = Field({}, description="as of compare_runs")
     may_fail: tuple[str, ...] = ()
+    # A key that came later stands in no dump while it says what was always done: stages keep their identity.
+    profile: str | None = Field(None, description="as of compare_runs", exclude_if=lambda value: value is None)
     contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
 
 

@@ -18,7 +18,6 @@ from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, 
 from kdgat.run import counted
 
 if TYPE_CHECKING:
-    from kdgat.can.detection.loading import GraphDetector
     from kdgat.can.detection.watch import Summary
     from kdgat.canbus import Messages
     from kdgat.canbus.look import Look
@@ -58,9 +57,6 @@ def detect(
         int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
     ] = None,
     registry: options.IdRegistry = None,
-    calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
-    ] = None,
     profile: Annotated[
         Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile`, for this vehicle.")
     ] = None,
@@ -114,20 +110,23 @@ def detect(
     require_runtime("detect")
     from kdgat.base import check_file
     from kdgat.can.detection.alarms import Alarm
+    from kdgat.can.detection.loading import find_model, load_detector
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
     from kdgat.canbus.look import Look
     from kdgat.canbus.pipes import is_pipe
-    from kdgat.canbus.profile import Database
+    from kdgat.canbus.profile import Database, Profile
 
     if out is not None:
         check_file(out, "--out")
     if picture is not None:
         check_picture(picture)
         check_file(picture, "--picture")
-    chosen = _detector(model, detector, seed, registry, calibration)
-    learned = _profile(profile, chosen)
+    learned = None if profile is None else Profile.read(profile)
+    chosen = load_detector(None if model is None else find_model(model, registry), detector, seed, learned)
+    if learned is not None and not chosen.detector.rule.habits:
+        raise UserError(f"--profile {profile} is for the habits of identifiers, which this model does not ask")
     is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
     on_begin = _say_begin if is_live and not quiet else None
@@ -197,29 +196,6 @@ def require_runtime(command: str) -> None:
     """Refuse to go on where networks cannot be run because the part of the package that does it is missing."""
     if importlib.util.find_spec(INTERFACE_PACKAGE) is None:
         raise UserError(f"kdgat {command} needs {INTERFACE_PACKAGE}: pip install 'kdgat[data,export]'")
-
-
-def _detector(
-    model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
-) -> "GraphDetector":
-    from kdgat.can.detection.loading import find_model, load_detector
-
-    path = None if model is None else find_model(model, registry)
-    if calibration is None:
-        return load_detector(path, name, seed)
-    from kdgat.can.evaluation.vehicle import VehicleCalibration  # and all that results are made of
-
-    return load_detector(path, name, seed, VehicleCalibration.read(calibration))
-
-
-def _profile(path: Path | None, chosen: "GraphDetector") -> "Profile | None":
-    if path is None:
-        return None
-    if not chosen.detector.rule.habits:
-        raise UserError(f"--profile {path} is for the habits of identifiers, which this model does not ask")
-    from kdgat.canbus.profile import Profile
-
-    return Profile.read(path)
 
 
 def _fitting(path: Path, profile: "Profile", chunks: "Iterable[Messages]", is_live: bool) -> "Iterator[Messages]":

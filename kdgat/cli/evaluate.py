@@ -17,15 +17,9 @@ if TYPE_CHECKING:
     from kdgat.run.results import RunResults
 
 JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all metrics here.")]
-Calibration = Annotated[
-    Path | None,
-    typer.Option("--calibration", metavar="FILE", help="Use the threshold of `kdgat calibrate` for this vehicle."),
-]
 Profile = Annotated[
     Path | None,
-    typer.Option(
-        "--profile", metavar="FILE", help="Judge the habits of identifiers by this profile of `kdgat profile`."
-    ),
+    typer.Option("--profile", metavar="FILE", help="Judge habits, and the network's scores, by this `kdgat profile`."),
 ]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="Folder below --data-root (default: the run's dataset).")
@@ -52,7 +46,6 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         json_path: JsonPath = None,
         dataset: Dataset = None,
         catalog: options.Catalog = None,
-        calibration: Calibration = None,
         profile: Profile = None,
         quiet: options.Quiet = False,
         *,
@@ -73,7 +66,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
             check_file(json_path, "--json")
         OutputDirectory(run).read_index()  # before torch is loaded
         where, resources = jobs_at.read()
-        request = ScoringRequest(run, data_root, dataset, catalog, calibration, profile)
+        request = ScoringRequest(run, data_root, dataset, catalog, profile)
         if where.scheduler == "local":
             results = _score_here(detects, request, quiet=quiet)
         else:

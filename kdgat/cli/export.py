@@ -24,12 +24,12 @@ def export(
     model: Annotated[str, typer.Option("--model", help="Which attention network.")] = "distill_gat",
     seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
     registry: options.IdRegistry = None,
-    calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for one vehicle.")
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile --model`: its threshold.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
-    """Write a network with its input scaling, features, windows, calibration and threshold in one file.
+    """Write a network with its input scaling, features, windows, scaling of scores and threshold in one file.
 
     `kdgat detect LOG --model FILE` decides by it as by the run.
     """
@@ -38,8 +38,9 @@ def export(
     from kdgat.can.detection.loading import chosen_detector, find_model, trained_network
     from kdgat.can.detection.model_file import write_model
     from kdgat.can.evaluation.run import FinishedCanRun
-    from kdgat.can.evaluation.vehicle import VehicleCalibration
+    from kdgat.can.evaluation.vehicle import LEARN, threshold_for
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
+    from kdgat.canbus.profile import Profile
     from kdgat.run import OutputDirectory
 
     check_file(out, "--out")
@@ -47,8 +48,15 @@ def export(
         raise UserError(f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}")
     finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
     seed = finished.seeds[0] if seed is None else seed
-    calibrated = None if calibration is None else VehicleCalibration.read(calibration)
-    detector = chosen_detector(finished, model, seed, calibrated)
+    detector = chosen_detector(finished, model, seed)
+    if profile is not None:
+        learned = threshold_for(Profile.read(profile), finished, detector)
+        if learned is None:
+            raise UserError(
+                f"--profile {profile} has no threshold of {model} of seed {seed}: learn it by `{LEARN} --detector "
+                f"{model} --seed {seed}`"
+            )
+        detector = detector.at(learned.operating_point)
     network = trained_network(finished, detector, seed, model)
     parameters = network.parameters
     write_model(out, file_format, network.weights, network.description, parameters)

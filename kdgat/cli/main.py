@@ -55,10 +55,6 @@ FILE_OPTIONS = (
     "--json",
     "--catalog",
     "--config",
-    "--calibration",
-    "--clean",
-    "--profile",
-    "--grow",
     "--picture",
     "--labels",
     "--space",
@@ -100,11 +96,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "export": CommandGroup(
         "kdgat.cli.export", "Write a network of a finished run as one file, for ONNX or torch.", is_single_command=True
     ),
-    "calibrate": CommandGroup(
-        "kdgat.cli.calibrate",
-        "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
-        is_single_command=True,
-    ),
     "profile": CommandGroup(
         "kdgat.cli.profile",
         "Learn what is usual of one vehicle, from minutes of it without attacks.",
@@ -121,10 +112,12 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
 }
 
-# Commands of the release before, with what has taken their place.
+# Commands and options of the release before, with what has taken their place.
 REMOVED = {
-    "capabilities": "use `kdgat doctor`, which shows the same",
-    "run": "use `prefect deployment run NAME --watch`, after `. installation.env` as `make deploy` prints it",
+    "kdgat calibrate": "use `kdgat profile LOG... --out FILE --model RUN`, whose FILE `--profile` takes",
+    "--calibration": "use `--profile FILE`, of `kdgat profile LOG... --out FILE --model RUN`",
+    "kdgat capabilities": "use `kdgat doctor`, which shows the same",
+    "kdgat run": "use `prefect deployment run NAME --watch`, after `. installation.env` as `make deploy` prints it",
 }
 
 
@@ -218,9 +211,10 @@ def _run(tokens: list[str]) -> int:
     if wanted is None and set(tokens) <= {"--help"}:
         _print(describe_groups())
         return 0 if tokens else EXIT_USAGE
-    if wanted in REMOVED:
-        _print_error(f"`kdgat {wanted}` has been removed: {REMOVED[wanted]}")
-        return EXIT_USAGE
+    for word in (f"kdgat {wanted}", *(word.partition("=")[0] for word in tokens if word.startswith("--"))):
+        if word in REMOVED:
+            _print_error(f"`{word}` has been removed: {REMOVED[word]}")
+            return EXIT_USAGE
     if wanted == "stage":  # argparse, because jobs start without the time that typer and rich take
         from kdgat.cli import stage
 

@@ -62,6 +62,10 @@ Rule = Annotated[
     list[str] | None,
     typer.Option("--promotion", metavar="KEY=VALUE", help="One key of the rule, as in --promotion accept=not_worse."),
 ]
+Profile = Annotated[
+    Path | None,
+    typer.Option("--profile", metavar="FILE", help="Of `kdgat profile`: models are compared as `detect` judges by it."),
+]
 KeepRuns = Annotated[int, typer.Option("--keep-runs", min=1, help="Run directories of registered models that stay.")]
 Settle = Annotated[
     float, typer.Option("--settle-s", min=0.0, help="A file that changed less than so many seconds ago waits.")
@@ -81,6 +85,7 @@ def night(
     start_from: Start = "current",
     retrain: Retrain = "new",
     promotion: Rule = None,
+    profile: Profile = None,
     keep_runs: KeepRuns = 3,
     settle_s: Settle = 60.0,
     *,
@@ -114,7 +119,8 @@ def night(
     from kdgat.can.nightly.directory import NightlyDirectory
     from kdgat.can.nightly.run import night_config  # torch: only who makes no mistake waits for it
 
-    config = night_config(config)
+    profile = None if profile is None else profile.absolute()
+    config = night_config(config, profile)
     planned = FAMILY.plan(config)
     directory = NightlyDirectory(out or _installation().outputs / "nightly" / dataset)
     output = check_place(directory.path, site)
@@ -127,6 +133,7 @@ def night(
         "start_from": start_from,
         "retrain": retrain,
         "promotion": rule,
+        "profile": profile,
         "keep_runs": keep_runs,
         "settle_s": settle_s,
         "command_line": request,

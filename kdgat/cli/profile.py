@@ -1,6 +1,6 @@
-"""`kdgat profile`: learn what is usual of one vehicle, from minutes of it without attacks."""
+"""`kdgat profile`: learn what is usual of one vehicle, and a network's threshold, from minutes without attacks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,6 +27,18 @@ def profile(
     grow: Annotated[
         Path | None, typer.Option("--grow", metavar="FILE", help="Go on with this profile; --out may be the same file.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="RUN", help="Learn the threshold of this run, or registered model, too."),
+    ] = None,
+    detector: Annotated[
+        str | None, typer.Option("--detector", help="Of the run, as distill_gat (default: what the run decides by).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="That one alone (default: all seeds of the run).")] = None,
+    alarms_per_hour: Annotated[
+        float | None,
+        typer.Option("--alarms-per-hour", min=1e-6, help="That it may raise (default: evaluation.alarms_per_hour)."),
+    ] = None,
     *,
     reading: RecordingOptions,
     trust: Annotated[
@@ -39,18 +51,39 @@ def profile(
     Who comes, how evenly, in how little time; which values move in small steps, and which bits count. A minute is
     enough, several drives are better. `kdgat detect LOG --profile FILE` uses it: single forged values, counters that
     stand still, unknown identifiers and silence from the first second on become visible.
+
+    With --model it also holds the threshold of a run's detector on this vehicle, lower or higher than the run's own:
+    `detect` then uses that detector, and `export` needs one network, as `--detector distill_gat --seed 0`. It takes
+    1,000 windows, a minute or two, that the run was not trained on. Logs that the profile of --grow knows may be given
+    again.
     """
     from kdgat.base import check_file
     from kdgat.canbus.profile import Profile, learn_profile
+    from kdgat.run import OutputDirectory
 
     check_file(out, "--out")
     for log in logs:
         log.stat()  # that there is none is said before anything is read
         if out.exists() and out.samefile(log):
             raise UserError(f"--out {out} is the recording {log}, which it would replace: name another file")
-    start = None if grow is None else Profile.read(grow)
+    of_networks = {"--detector": detector, "--seed": seed, "--alarms-per-hour": alarms_per_hour}
+    if model is not None:
+        OutputDirectory(model).read_index()
+    elif given := [name for name, value in of_networks.items() if value is not None]:
+        raise UserError(f"{', '.join(given)} is of a network's threshold: give --model RUN, or leave it out")
+    start, threshold = None if grow is None else Profile.read(grow), None
     with compilation_told(quiet=quiet):
-        learned = learn_profile(_read(logs, reading, start, trust), start, is_trusted=trust)
+        drives: Iterable[tuple[str, Messages]] = _read(logs, reading, start, trust, model is not None)
+        if model is not None:
+            drives = list(drives)  # for both
+        learned = learn_profile(drives, start, is_trusted=trust)
+        if model is not None:
+            from kdgat.can.evaluation.vehicle import learn_threshold  # torch: only who makes no mistake waits for it
+
+            threshold = learn_threshold(
+                model, drives, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, is_trusted=trust
+            )
+            learned = threshold.added_to(learned)
     if not any(one.is_timed for one in learned.identifiers.values()):
         raise UserError(
             f"{learned.seconds:.1f} s show no identifier that comes evenly: give a minute of driving, or more"
@@ -60,18 +93,20 @@ def profile(
     if not quiet:
         for sentence in _sentences(learned):
             typer.echo(sentence)
+        if threshold is not None:
+            typer.echo(f"{threshold.detector} of seeds {threshold.seeds}: {threshold.sentence}")
     typer.echo(str(out))
 
 
 def _read(
-    logs: list[Path], reading: RecordingOptions, start: "Profile | None", trust: bool
+    logs: list[Path], reading: RecordingOptions, start: "Profile | None", trust: bool, may_be_known: bool
 ) -> "Iterator[tuple[str, Messages]]":
-    """Read one log after the other; UserError for one that is learned already, or of another vehicle."""
+    """Read one log after the other; UserError for one that is learned already, unless it may be, or of another car."""
     from kdgat.canbus import RecordingError, read_recording
     from kdgat.canbus.look import Look
     from kdgat.canbus.profile import learn_profile
 
-    known = set() if start is None else {drive.content_hash for drive in start.drives}
+    known = set() if start is None or may_be_known else {drive.content_hash for drive in start.drives}
     for log in logs:
         messages = read_recording(log, channel=reading.channel, limits=reading.limits(), options=reading.read())
         look = Look(with_habits=False)

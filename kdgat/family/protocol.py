@@ -201,7 +201,6 @@ class ScoringRequest:
     data_root: Path  # holds the dataset's folder
     dataset: str | None = None  # by default the run's own
     catalog: Path | None = None  # of datasets of one's own; by default the run's
-    calibration: Path | None = None  # sets the detector's threshold for the data's source
     profile: Path | None = None  # of the data's source, by which its detector judges, too
 
 

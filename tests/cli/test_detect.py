@@ -277,7 +277,7 @@ main(["detect", {str(log)!r}])
         (("LOG", "--detector", "normal"), "needs a model"),
         (("LOG", "--model", "MODEL", "--detector", "normal"), "holds distill_gat, not 'normal'"),
         (("LOG", "--model", "MODEL", "--picture", "a.png"), "only .html is written"),
-        (("LOG", "--model", "MODEL", "--calibration", "absent.json"), "absent.json"),
+        (("LOG", "--model", "MODEL", "--profile", "absent.json"), "absent.json"),
         (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
     ],
 )

@@ -51,9 +51,11 @@ def test_every_group_has_help(group: str, kdgat: Callable[..., Answer]) -> None:
 
 
 def test_a_command_that_has_been_removed_says_what_has_taken_its_place(kdgat: Callable[..., Answer]) -> None:
-    for name, place in REMOVED.items():
+    for word, place in REMOVED.items():
+        name = word.removeprefix("kdgat ")
         assert name not in COMMAND_GROUPS
-        assert kdgat(name, "--follow", "x", status=2).stderr == f"error: `kdgat {name}` has been removed: {place}\n"
+        words = ("detect", "x", f"{word}=y") if word.startswith("--") else (name, "--follow", "x")
+        assert kdgat(*words, status=2).stderr == f"error: `{word}` has been removed: {place}\n"
 
 
 def test_its_version_names_what_a_report_of_a_bug_needs(kdgat: Callable[..., Answer]) -> None:

@@ -30,6 +30,7 @@ def test_a_rule_is_read_from_words() -> None:
         (("my_cars", "--promotion", "margin=2"), "--promotion: margin=2: write 1.0 or less"),
         (("my_cars", "-O", "start_from=runs/a"), "config.start_from=runs/a: the night chooses it"),
         (("my_cars", "-O", "stages=[normal]"), "needs the stage evaluation"),
+        (("my_cars", "--profile", "{home}/car.json"), "{home}/car.json is no file: make it with `kdgat profile`"),
         (("my_cars", "--walltime", "01:00:00"), "with --site local stages are processes of this machine"),
     ],
 )

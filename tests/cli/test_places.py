@@ -13,7 +13,6 @@ from kdgat.can.inputs import refuse_within_dataset
 from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.cluster.script import watcher_name
 from kdgat.run import OutputDirectory
-from kdgat.run.directory import RunIndex
 from tests.support.command_line import Answer
 from tests.support.commands import write_commands
 
@@ -23,7 +22,7 @@ COMMANDS = (
     "train lap --out PLACE",
     "train trees --out PLACE",
     "evaluate can --run none --data-root . --json PLACE",
-    "calibrate --clean x.csv --model none --out PLACE",
+    "profile x.csv --model none --out PLACE",
     "export none --out PLACE",
     "detect x.csv --out PLACE",
     "detect x.csv --picture PLACE.html",
@@ -73,29 +72,19 @@ def test_a_folder_in_place_of_a_file_is_refused_in_one_line_before_anything_is_l
     assert re.fullmatch(rf"error: --\w+ {re.escape(place)} is a folder: name a (file in it|folder.*)\n", answer.stderr)
 
 
-def test_the_place_that_calibrate_chooses_by_itself_is_looked_at_before_it_loads_a_model(
+def test_mistakes_of_profile_are_said_before_it_loads_a_model(
     tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.scoring", None)
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / "calibration").touch()
-    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
-    assert answer.stderr.startswith("error: --out run/calibration/drive.json: ")
-    (tmp_path / "run" / "calibration").unlink()
-    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
-    assert "run is not the output of a training run" in answer.stderr
-    OutputDirectory(tmp_path / "run").write_index(RunIndex(family="can", config={}, stages=[]))
-    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
-    assert answer.stderr == "error: drive.csv: there is no such file or folder: check the path\n"
-
-
-def test_calibrate_does_not_replace_a_recording_that_it_reads(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
-    (tmp_path / "run").mkdir()
-    OutputDirectory(tmp_path / "run").write_index(RunIndex(family="can", config={}, stages=[]))
     (tmp_path / "drive.csv").write_text("kept")
-    words = ("calibrate", "--clean", "drive.csv", "--model", "run", "--out", "./drive.csv")
-    answer = kdgat(*words, folder=tmp_path, status=1)
-    assert answer.stderr.startswith("error: --out drive.csv is the recording --clean drive.csv, which it would replace")
+    words = ("profile", "drive.csv", "--model", "run", "--out")
+    refused = kdgat(*words, "./drive.csv", folder=tmp_path, status=1).stderr
+    assert refused.startswith("error: --out drive.csv is the recording drive.csv, which it would replace")
+    assert "run is not the output of a training run" in kdgat(*words, "car.json", folder=tmp_path, status=1).stderr
+    words = ("profile", "drive.csv", "--out", "car.json", "--detector", "normal", "--seed", "0")
+    refused = kdgat(*words, folder=tmp_path, status=1).stderr
+    assert refused.startswith("error: --detector, --seed is of a network's threshold: give --model RUN")
     assert (tmp_path / "drive.csv").read_text() == "kept"
 
 

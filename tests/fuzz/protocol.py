@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from kdgat.base.configuration import apply_overrides
 from kdgat.base.hashes import KnownHashes
-from kdgat.can.evaluation.vehicle import VehicleCalibration
+from kdgat.can.evaluation.vehicle import thresholds_of
 from kdgat.canbus.catalog import load_catalog
+from kdgat.canbus.profile import Profile
 from kdgat.cli.display import PlainWatcher
 from kdgat.cli.options import read_config
 from kdgat.cluster import AttemptLedger, AttemptRecord, Resources
@@ -439,11 +440,11 @@ TARGETS = (
         _read_results,
     ),
     _json(
-        "calibration",
+        "profile",
         20,
-        "a/calibration.json",
-        [{"schema_version": 1, "created": "x", "detector": "student", "seeds": [0]}],
-        lambda path: VehicleCalibration.read(path),
+        "a/profile.json",
+        [{"schema_version": 1, "drives": [], "networks": [{"created": "x", "detector": "student", "seeds": [0]}]}],
+        lambda path: thresholds_of(Profile.read(path)),
     ),
     Target(
         "registry",

@@ -1,4 +1,4 @@
-"""Recordings of CAN traffic in every format, read whole and as a stream; catalogs and calibrations."""
+"""Recordings of CAN traffic in every format, read whole and as a stream; catalogs."""
 
 from __future__ import annotations
 

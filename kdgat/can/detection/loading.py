@@ -26,7 +26,7 @@ from kdgat.graphs import GraphColumns
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.run import FinishedCanRun
-    from kdgat.can.evaluation.vehicle import VehicleCalibration
+    from kdgat.canbus.profile import Profile
 
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 STUDENT: Final = "distill_gat"
@@ -80,16 +80,16 @@ def load_detector(
     path: Path | None,
     name: str | None = None,
     seed: int | None = None,
-    calibration: VehicleCalibration | None = None,
+    profile: Profile | None = None,
 ) -> GraphDetector:
     """Make a detector from a run directory or an exported file; of neither, the habits of identifiers.
 
     Args:
         path: of `find_model`; None for the habits of identifiers.
-        name: an attention network of the run, `ensemble`, or `habits`. By default the one of `calibration`,
-            else the student of one seed, if the run has one, else what the run itself decides by.
+        name: an attention network of the run, `ensemble`, or `habits`. By default the one whose threshold `profile`
+            learned last, else the student of one seed, if the run has one, else what the run itself decides by.
         seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.
-        calibration: the threshold for one vehicle.
+        profile: of the vehicle, whose threshold is used if it has one of this detector.
 
     Raises:
         UserError, RunError: each says
@@ -102,39 +102,28 @@ def load_detector(
             raise UserError(f"detector {name!r} needs a model: give --model, or --detector {HABITS}, which needs none")
         if seed is not None:
             raise UserError(f"--seed {seed} is of a network, and {HABITS} has none: leave it out")
-        if calibration is not None:
-            raise UserError(
-                f"a calibration is of a network's threshold, and {HABITS} has none: give --model and leave "
-                f"--detector {HABITS} out, or --calibration"
-            )
         rule = DecisionRule(kind="budget", habits=True)
         return GraphDetector(Detector(HABITS, {}, rule), WindowConfig(), {})
     if path.is_file():
-        return _load_file(path, name, seed, calibration)
-    return load_run(path, name, seed, calibration)
+        return _load_file(path, name, seed, profile)
+    return load_run(path, name, seed, profile)
 
 
-def _load_file(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> GraphDetector:
+def _load_file(path: Path, name: str | None, seed: int | None, profile: Profile | None) -> GraphDetector:
     file = read_model(path)
     parameters = file.parameters
     if name not in (None, parameters.name):
         raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
     if seed not in (None, parameters.seed):
         raise UserError(f"{path} holds seed {parameters.seed}, not {seed}: leave --seed out")
-    threshold, habits = parameters.threshold, parameters.habits
-    if calibration is not None:
-        key = f"seed {parameters.seed}, {parameters.name}"
-        is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
-        if not is_of_this or calibration.weights.get(key) != parameters.weights:
-            raise UserError(
-                f"the calibration is for {calibration.detector} of seeds {calibration.seeds}, and {path} holds "
-                f"{parameters.name} of seed {parameters.seed}, or other weights: calibrate with --detector "
-                f"{parameters.name} --seed {parameters.seed}"
-            )
-        threshold, habits = calibration.operating_point.threshold, True
     seed, name = parameters.seed, parameters.name
-    rule = DecisionRule.of_budget(threshold, habits=habits)
+    rule = DecisionRule.of_budget(parameters.threshold, habits=parameters.habits)
     detector = Detector(name, {seed: {name: parameters.scaling}}, rule)
+    if profile is not None and profile.networks:
+        from kdgat.can.evaluation.vehicle import find_threshold
+
+        learned = find_threshold(profile, name, [seed], {f"seed {seed}, {name}": parameters.weights}, path)
+        detector = detector if learned is None else detector.at(learned.operating_point)
     return GraphDetector(detector, parameters.windows, {seed: {name: file.network}})
 
 
@@ -147,13 +136,13 @@ class TrainedNetwork:
     parameters: DetectorParameters
 
 
-def load_run(path: Path, name: str | None, seed: int | None, calibration: VehicleCalibration | None) -> GraphDetector:
+def load_run(path: Path, name: str | None, seed: int | None, profile: Profile | None) -> GraphDetector:
     """Make a detector from a run directory; arguments and errors as of `load_detector`."""
     from kdgat.can.evaluation.run import FinishedCanRun, windows_of
     from kdgat.run import OutputDirectory
 
     run = FinishedCanRun(OutputDirectory(path))
-    chosen = chosen_detector(run, name, seed, calibration)
+    chosen = chosen_detector(run, name, seed, profile)
     networks: dict[int, dict[str, Network]] = {}
     for seed_of, member in chosen.members:
         one = trained_network(run, chosen, seed_of, member)
@@ -163,15 +152,20 @@ def load_run(path: Path, name: str | None, seed: int | None, calibration: Vehicl
 
 
 def chosen_detector(
-    run: FinishedCanRun, name: str | None, seed: int | None, calibration: VehicleCalibration | None = None
+    run: FinishedCanRun, name: str | None, seed: int | None, profile: Profile | None = None
 ) -> Detector:
     """Return the calibrated detector of a run that is meant by name and seed, as of `load_detector`."""
     from kdgat.can.evaluation.run import detector_of
+    from kdgat.can.evaluation.vehicle import threshold_for, thresholds_of, weights_of
 
     seeds = None if seed is None else [seed]
-    if calibration is not None:
-        name = calibration.detector if name is None else name
-        seeds = calibration.seeds if seeds is None else seeds
+    meant = [
+        one
+        for one in (() if profile is None else thresholds_of(profile))
+        if name in (None, one.detector) and seeds in (None, one.seeds) and one.weights == weights_of(run, one.seeds)
+    ]
+    if meant:
+        name, seeds = meant[-1].detector, meant[-1].seeds
     elif name is None and STUDENT in run.weights(run.seeds[0]):
         name, seeds = STUDENT, seeds or run.seeds[:1]
     detector = detector_of(run, name, seeds)
@@ -182,10 +176,8 @@ def chosen_detector(
             f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
             f"{', '.join([*trained, ENSEMBLE, HABITS])}"
         )
-    if calibration is None:
-        return detector
-    calibration.check(run, detector)
-    return calibration.applied_to(detector)
+    learned = None if profile is None else threshold_for(profile, run, detector)
+    return detector if learned is None else detector.at(learned.operating_point)
 
 
 def trained_network(
@@ -201,7 +193,7 @@ def trained_network(
     if detector.rule.kind == "per_recording":
         raise UserError(
             f"{run.output.path} decides by evaluation.rule=per_recording, which needs a whole recording at once: give "
-            "--calibration (`kdgat calibrate`), or train with evaluation.rule=budget or fixed"
+            "--profile (`kdgat profile --model`), or train with evaluation.rule=budget or fixed"
         )
     weights = run.weights(seed)
     if name not in weights:

@@ -24,6 +24,7 @@ MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
 LOWEST_LOGIT: Final = 0.0
 # Nor is the threshold higher, whatever vehicles that did not train would need: hardly anything is found there.
 HIGHEST_LOGIT: Final = 3.0
+CONFIDENCE: Final = 0.95  # of intervals of a share of windows, taken as independent
 SECONDS_PER_HOUR: Final = 3600.0
 LONGEST_WINDOWS: Final = 20.0  # median ones of its recording: a window that lasts longer holds a pause
 LEVEL: Final = 0.98  # quantile from which on scores are tail: fifty windows give one peak
@@ -164,7 +165,7 @@ class FalseAlarmRate(Config):
 
 
 def false_alarm_rate(
-    decision: ArrayLike, *, source: str = "benign validation windows", confidence: float = 0.95
+    decision: ArrayLike, *, source: str = "benign validation windows", confidence: float = CONFIDENCE
 ) -> FalseAlarmRate:
     """State the false-alarm rate of decisions bool [G] on windows known to be benign (Wilson 1927 interval)."""
     alarms = np.asarray(decision).astype(np.bool_)
@@ -274,15 +275,18 @@ class OperatingPoint(Config):
         return cls(threshold=threshold, source="default", reason=reason, alarms_per_hour=budget)
 
     @classmethod
-    def of_benign(cls, logits: ArrayLike, seconds: float, budget: float, highest: float, source: str) -> Self:
+    def of_benign(
+        cls, logits: ArrayLike, seconds: float, budget: float, highest: float, source: str, lowest: float = LOWEST_LOGIT
+    ) -> Self:
         """Choose the threshold that keeps the budget on windows without attack.
 
         Args:
             logits: calibrated logits [G] of benign windows.
             seconds: the time that they cover.
             budget: windows with a false alarm per hour.
-            highest: the threshold without them, above which the chosen one never lies; nor below LOWEST_LOGIT.
+            highest: above which the chosen one never lies; it holds where nothing says a better one.
             source: what the windows are, in words.
+            lowest: below which it never lies, unless `highest` does.
         """
         scores = np.asarray(logits, np.float64)
         if scores.size < MIN_WINDOWS:
@@ -293,7 +297,7 @@ class OperatingPoint(Config):
         windows_per_hour = scores.size / hours
         share = min(budget / windows_per_hour, 1.0)
         tail, wanted = _reached_by(scores, share)
-        threshold = float(np.clip(wanted, min(LOWEST_LOGIT, highest), highest))
+        threshold = float(np.clip(wanted, min(lowest, highest), highest))
         above = tail.share_above(threshold) if threshold > tail.level else float(np.mean(scores >= threshold))
         return cls(
             threshold=threshold,
@@ -306,6 +310,27 @@ class OperatingPoint(Config):
             hours=hours,
             tail=tail,
         )
+
+    @classmethod
+    def of_vehicle(
+        cls, logits: ArrayLike, seconds: float, budget: float, default: float, trained: float, source: str
+    ) -> Self:
+        """Choose the threshold for one vehicle by minutes of it without attack: lower than without them, or higher.
+
+        Lower costs nothing that the budget does not allow. Higher costs alarms: only where more of these windows reach
+        the usual threshold than the budget allows, beyond chance (CONFIDENCE). A usual one that training has set above
+        the default knows other vehicles' windows: it comes down only where fewer do, beyond chance.
+
+        `default` is the threshold of the configuration, `trained` the one that training has set; the rest is as of
+        `of_benign`, MIN_WINDOWS at least.
+        """
+        scores = np.asarray(logits, np.float64)
+        usual = max(default, trained)
+        allowed = budget * seconds / SECONDS_PER_HOUR / scores.size
+        fewest, most = wilson_interval(int(np.count_nonzero(scores >= usual)), scores.size, CONFIDENCE)
+        highest = max(usual, HIGHEST_LOGIT) if fewest > allowed else usual
+        lowest = usual if usual > default and most > allowed else min(usual, LOWEST_LOGIT)
+        return cls.of_benign(scores, seconds, budget, highest, source, lowest)
 
     @classmethod
     def of_vehicles(
@@ -359,7 +384,7 @@ class OperatingPoint(Config):
         if self.tail is None:
             text += ", over all of these vehicles"
         elif expected > 1.01 * self.alarms_per_hour:
-            text += f", more than the budget, because the threshold never lies above a logit of {self.threshold:.3g}"
+            text += f", more than the budget, because it rises no further than a logit of {self.threshold:.3g}"
         return f"{text}."
 
 

@@ -1,7 +1,7 @@
 """What an evaluation measures: the default detector and every model, on every scenario."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +39,6 @@ from kdgat.can.models.names import FUSIONS, describe_simple
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import VALIDATION
 from kdgat.run.results import origin
-
-if TYPE_CHECKING:
-    from kdgat.can.evaluation.vehicle import VehicleCalibration
 
 
 class Measurements:
@@ -81,21 +78,16 @@ class Measurements:
         self,
         run: FinishedCanRun,
         dataset: str | None = None,
-        calibration: "VehicleCalibration | None" = None,
+        profile: str | None = None,
         **parts: Any,
     ) -> Results:
-        """Put everything together."""
+        """Put everything together; `profile` says how a vehicle's set the threshold."""
         made_of = _made_of(run, self.default_detector)
         return Results(
             **origin(run.index.config),
             dataset=dataset or run.dataset,
             seeds=run.seeds,
-            detector=describe_detector(
-                self.default_detector,
-                self.validation,
-                made_of,
-                None if calibration is None else calibration.sentence,
-            ),
+            detector=describe_detector(self.default_detector, self.validation, made_of, profile),
             scenarios=self.scenarios,
             models=self.models,
             curves=self.curves,
@@ -117,7 +109,7 @@ def describe_detector(
     default_detector: Detector,
     validation: Tables,
     made_of: str,
-    calibration: str | None = None,
+    profile: str | None = None,
 ) -> DetectorDescription:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
     judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
@@ -138,7 +130,7 @@ def describe_detector(
         decision=default_detector.rule,
         rule=" ".join([default_detector.rule.sentence(), *([point.sentence()] if point else [])]),
         operating_point=point,
-        calibration=calibration,
+        profile=profile,
         false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
         recorded_false_alarm_rate=_rate_of(decision[benign & ~table.is_virtual], f"recorded {source}"),
         virtual_false_alarm_rate=_rate_of(decision[benign & table.is_virtual], f"virtual {source}"),

@@ -14,7 +14,7 @@ from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run import FinishedCanRun, Lineage, lineage_of, near_copy, windows_of
 from kdgat.can.evaluation.scores import ScoreTable, is_untrained
 from kdgat.can.evaluation.scoring import BegunRecording, RecordingScorer, worthwhile_processes
-from kdgat.can.evaluation.vehicle import VehicleCalibration
+from kdgat.can.evaluation.vehicle import VehicleThreshold, threshold_for
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.canbus import ReadLimits
 from kdgat.canbus.settings import num_windows
@@ -40,7 +40,6 @@ def evaluate_run(
     *,
     catalog: Path | str | None = None,
     lineage: Lineage | None = None,
-    calibration: Path | str | None = None,
     profile: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
@@ -56,9 +55,9 @@ def evaluate_run(
         dataset: name of the folder or catalog entry; by default the one the run was trained on.
         catalog: YAML file with entries of one's own.
         lineage: what those models were trained on; by default looked up.
-        calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
-        profile: file of `kdgat profile` by which the habits of identifiers are judged; its recordings are left out, and
-            those that it does not fit are judged without it.
+        profile: file of `kdgat profile` by which the habits of identifiers are judged, and whose threshold is used if
+            it has one of this detector. Its recordings are left out. Those that it does not fit are judged without it,
+            but for the threshold.
         progress: called with what is read, how many recordings are done, and how many there are.
         processes: that score, this one among them, each on one core; by default as many as are worthwhile on the cores
             that this one may use. They change no score.
@@ -66,7 +65,7 @@ def evaluate_run(
 
     Raises:
         UserError: if the run lacks what is needed, or nothing is left to score.
-        UserError: if the calibration is of another detector, or a profile is given to one that asks no habits.
+        UserError: if the profile's threshold is of other weights, or the detector asks no habits.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
@@ -80,19 +79,15 @@ def evaluate_run(
         processes = worthwhile_processes(_guessed_windows(finished, entry.folder_in(data_root), leave_out))
     with _scorer(finished, processes, work) as scorer:
         lineage = lineage_of(finished.output.path) if lineage is None else lineage
-        vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
         learned = None if profile is None else Profile.read(Path(profile))
-        if learned is not None and not scorer.default_detector.rule.habits:
-            raise UserError(
-                f"--profile {profile} is for the habits of identifiers, which this run's detector does not ask"
-            )
-        files, notes = _unseen(finished, entry, data_root, leave_out, lineage, vehicle, learned)
-        if vehicle is not None:
-            notes.append(f"threshold of the calibration {calibration}")
+        threshold = None if learned is None else threshold_for(learned, finished, scorer.default_detector)
+        files, notes = _unseen(finished, entry, data_root, leave_out, lineage, learned)
+        if threshold is not None:
+            notes.append(f"threshold of the profile {profile}")
         if learned is not None:
             notes.append(f"habits judged by the profile {profile}, of {learned.seconds:,.0f} s")
         return _score(
-            scorer, finished, files, dataset, notes=notes, calibration=vehicle, profile=learned, progress=progress
+            scorer, finished, files, dataset, notes=notes, threshold=threshold, profile=learned, progress=progress
         )
 
 
@@ -112,7 +107,6 @@ def _unseen(
     data_root: Path | str,
     leave_out: Sequence[str],
     lineage: Lineage,
-    vehicle: VehicleCalibration | None,
     profile: "Profile | None",
 ) -> "tuple[list[RecordingFile], list[str]]":
     """Return the recordings of a dataset that nothing was learned from, and notes on the others."""
@@ -123,8 +117,6 @@ def _unseen(
         for content, name in lineage.trained.items()
     }
     trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
-    if vehicle is not None:
-        trained_on |= {content: f"its threshold was set on it: {name}" for name, content in vehicle.recordings.items()}
     if profile is not None:
         trained_on |= {drive.content_hash: f"the profile learned it: {drive.name}" for drive in profile.drives}
     found = find_recordings(data_root, entry, leave_out=leave_out, limits=run.read_limits())
@@ -170,19 +162,22 @@ def score_files(
     files: "Sequence[RecordingFile]",
     dataset: str,
     *,
+    profile: "Profile | None" = None,
     progress: Callable[[str, int, int], None] | None = None,
     work: Work | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
+    Of `profile` are the habits of identifiers, in the recordings that it fits; no threshold.
+
     Raises:
-        UserError: if the run lacks what is needed, or no recording is as long as one window.
+        UserError: if the run lacks what is needed, no recording is as long as one window, or the profile is of no use.
         RecordingError: naming the file and what to do.
     """
     windows = windows_of(run)
     processes = worthwhile_processes(sum(num_windows(file.num_messages, windows) for file in files))
     with _scorer(run, processes, work) as scorer:
-        return _score(scorer, run, files, dataset, progress=progress)
+        return _score(scorer, run, files, dataset, profile=profile, progress=progress)
 
 
 @contextmanager
@@ -201,7 +196,7 @@ def _score(
     dataset: str,
     *,
     notes: Sequence[str] = (),
-    calibration: VehicleCalibration | None = None,
+    threshold: VehicleThreshold | None = None,
     profile: "Profile | None" = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
@@ -209,9 +204,10 @@ def _score(
     from kdgat.canbus.look import require_judgeable
 
     default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
-    if calibration is not None:
-        calibration.check(run, default_detector)
-        default_detector = calibration.applied_to(default_detector)
+    if threshold is not None:
+        default_detector = default_detector.at(threshold.operating_point)
+    if profile is not None and not default_detector.rule.habits:
+        raise UserError("the profile is for the habits of identifiers, which this run's detector does not ask")
     summary = RunningSummary(windows)
     for note in notes:
         summary.note(note)
@@ -269,7 +265,8 @@ def _score(
         if seed in default_detector.scalings
     }
     report = Measurements(default_detector, scorer.config, own_validation, tests)
-    return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
+    sentence = None if threshold is None else threshold.sentence
+    return report.results(run, data=summary.content, dataset=dataset, profile=sentence)
 
 
 def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -285,7 +282,6 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         config.dataset,
         catalog=config.catalog,
         lineage=Lineage(config.also_trained, config.notes),
-        calibration=config.calibration,
         profile=config.profile,
         progress=show,
         work=directory.work,
@@ -313,7 +309,7 @@ def make_evaluation(request: ScoringRequest, *, below: Path | None = None) -> Ru
     config = RecordingsStageConfig(**given, also_trained=lineage.trained, notes=lineage.notes)
     dataset, catalog = request.dataset or run.dataset, request.catalog or run.catalog
     recordings = find_entry(dataset, request.data_root, catalog).folder_in(request.data_root)
-    files = (catalog, request.calibration, request.profile)
+    files = (catalog, request.profile)
     reads = [run.output.path, recordings, *(path for path in files if path is not None)]
     spec = StageSpec(
         family=run.index.family,

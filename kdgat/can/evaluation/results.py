@@ -161,7 +161,7 @@ class DetectorDescription(Config):
     decision: DecisionRule
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
-    calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
+    profile: str | None = Field(default=None, description="how the vehicle's profile sets the threshold, if it does")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(
         default=None, description="on benign validation windows as they were recorded"

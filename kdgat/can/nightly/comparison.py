@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.base import Config, validate_config, write_bytes_atomically
+from kdgat.base import Config, sha256_of_file, validate_config, write_bytes_atomically
 from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
@@ -19,6 +19,7 @@ from kdgat.can.evaluation.run import FinishedCanRun, near_copy, windows_of
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.nightly.registered import content_hash
 from kdgat.canbus.catalog import RecordingFile, find_entry, walk_recordings
+from kdgat.canbus.profile import Profile
 from kdgat.registry.promotion_rule import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run import OutputDirectory
 from kdgat.run.results import Value
@@ -51,13 +52,15 @@ class Comparison(Config):
     notes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # why the numbers cannot be held against each other
     contents: dict[str, str] = Field({}, description="hash of the messages of each recording that was scored")
+    profile: str | None = Field(None, description="hash of the profile by which habits were judged")
 
     def test_sets(self) -> dict[str, str]:
-        """Return scenario -> hash of the recordings that were scored in it."""
+        """Return scenario -> hash of the recordings that were scored in it, and of the profile by which they were."""
         found: dict[str, list[str]] = {}
         for name, content in sorted(self.contents.items()):
             found.setdefault(name.partition("/")[0], []).append(content)
-        return {scenario: content_hash(sorted(contents))[:16] for scenario, contents in found.items()}
+        by = [] if self.profile is None else [self.profile]
+        return {scenario: content_hash(sorted(contents) + by)[:16] for scenario, contents in found.items()}
 
 
 class UnusableRunError(Exception):
@@ -79,6 +82,7 @@ def compare_runs(
     leave_out: tuple[str, ...] = (),
     also_trained: Mapping[str, str] | None = None,
     may_fail: Sequence[str] = (),
+    profile: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     work: Work | None = None,
 ) -> Comparison:
@@ -93,6 +97,8 @@ def compare_runs(
         leave_out: files below the dataset's folder that are not read.
         also_trained: content hashes of recordings that the runs' weights have seen before -> what was trained on them.
         may_fail: runs without which the others are scored, should they be impossible to score: a fault says why.
+        profile: file of `kdgat profile`, by which the habits of identifiers are judged for all runs, as `kdgat detect`
+            does; recordings that it does not fit are judged without it, its own are left out. Thresholds are the runs'.
         progress: called with what is read, how many recordings are done, and how many there are.
         work: of the stage that this is; the memory of processes that score is noted in it.
 
@@ -101,11 +107,12 @@ def compare_runs(
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     left, faults = dict(runs), []
+    learned = None if profile is None else Profile.read(Path(profile))
     while True:
         try:
             finished = {name: _open(name, path) for name, path in left.items()}
             found = _compare(
-                finished, data_root, dataset, catalog, hold_out, leave_out, dict(also_trained or {}), progress, work
+                finished, data_root, dataset, catalog, hold_out, leave_out, also_trained or {}, learned, progress, work
             )
         except UnusableRunError as unusable:
             if unusable.name not in may_fail:
@@ -113,7 +120,8 @@ def compare_runs(
             faults.append(f"{unusable.name} cannot be compared: {unusable.error}")
             del left[unusable.name]
         else:
-            return found.model_copy(update={"faults": (*faults, *found.faults)})
+            by = None if profile is None else sha256_of_file(Path(profile))
+            return found.model_copy(update={"faults": (*faults, *found.faults), "profile": by})
 
 
 def _open(name: str, path: Path) -> FinishedCanRun:
@@ -131,6 +139,7 @@ def _compare(
     hold_out: tuple[str, ...],
     leave_out: tuple[str, ...],
     also_trained: Mapping[str, str],
+    profile: Profile | None,
     progress: Callable[[str, int, int], None] | None,
     work: Work | None,
 ) -> Comparison:
@@ -140,6 +149,9 @@ def _compare(
     trained = dict(also_trained)
     for name, run in reversed(list(finished.items())):
         trained |= {row.content_hash: name for row in run.trained_recordings() if row.content_hash}
+    trained = {content: f"{name} was trained on it" for content, name in trained.items()}
+    if profile is not None:
+        trained |= {drive.content_hash: "the profile learned it" for drive in profile.drives}
     reasons = [_seen_by(finished, trained, file) for file in tests]
     files = [file for file, reason in zip(tests, reasons, strict=True) if reason is None]
     left_out = {
@@ -148,7 +160,7 @@ def _compare(
         if reason is not None
     }
     metrics: dict[str, dict[str, dict[str, Value]]] = {name: {} for name in finished}
-    notes: list[str] = []
+    notes = [] if profile is None else [f"habits judged by the profile, of {profile.seconds:,.0f} s"]
     for place, (name, run) in enumerate(finished.items()):
         if not files:
             break
@@ -158,7 +170,7 @@ def _compare(
                 progress(what, place * total + done, len(finished) * total)
 
         try:
-            results = score_files(run, files, dataset, progress=show, work=work)
+            results = score_files(run, files, dataset, profile=profile, progress=show, work=work)
         except ValueError as error:
             raise UnusableRunError(name, error) from error
         metrics[name] = scores_of(results)
@@ -177,7 +189,7 @@ def _compare(
 def _seen_by(finished: Mapping[str, FinishedCanRun], trained: Mapping[str, str], file: RecordingFile) -> str | None:
     """Say why a recording is no news to one of the runs; None if it is to all."""
     if file.content_hash in trained:
-        return f"{trained[file.content_hash]} was trained on it"
+        return trained[file.content_hash]
     for name, run in finished.items():
         copied = near_copy(run, file)
         if copied is not None:
@@ -221,6 +233,7 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
         leave_out=(*config.leave_out, *_later_files(config)),
         also_trained=config.also_trained,
         may_fail=config.may_fail,
+        profile=config.profile,
         progress=show,
         work=directory.work,
     )
@@ -247,7 +260,8 @@ def _later_files(config: ComparisonStageConfig) -> list[str]:
 def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory:
     """Make the run directory of a stage `comparison` in `folder`, or take the one that is there for the same runs."""
     family = OutputDirectory(next(iter(config.runs.values()))).read_index().family
-    reads = [*config.runs.values(), config.data_root, *([] if config.catalog is None else [config.catalog])]
+    files = [path for path in (config.catalog, config.profile) if path is not None]
+    reads = [*config.runs.values(), config.data_root, *files]
     content = config.model_dump(mode="json")
     version = KINDS[COMPARISON].code_version
     spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads), code_version=version)

@@ -13,6 +13,7 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import NOT_COMPARED
+from kdgat.canbus.profile import Profile
 from kdgat.family import flattened
 from kdgat.registry import ModelEntry, Registry, RegistryError
 from kdgat.run import EVALUATION, OutputDirectory, RunError
@@ -32,8 +33,15 @@ def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Regis
     return config.model_copy(update={"data": data, "start_from": start_from})
 
 
-def night_config(config: CanConfig) -> CanConfig:
-    """Return a configuration that a night can train; UserError names what it cannot do."""
+def night_config(config: CanConfig, profile: Path | None = None) -> CanConfig:
+    """Return a configuration that a night can train, and judge by a profile; UserError names what it cannot do."""
+    if profile is not None:
+        Profile.read(profile)
+        if config.evaluation.rule != "budget":
+            raise UserError(
+                f"profile={profile} is for the habits of identifiers, which evaluation.rule={config.evaluation.rule} "
+                "does not ask: set evaluation.rule=budget, or leave the profile out"
+            )
     if config.start_from is not None:
         raise UserError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
     if EVALUATION not in config.stages:
@@ -100,11 +108,12 @@ def plan_comparison(
     contents: Mapping[str, str],
     registry: Registry,
     others: Mapping[str, ModelEntry],
+    profile: Path | None = None,
 ) -> ComparisonPlan:
     """Plan to score a new model and those it is held to, without those of them whose files are damaged.
 
     `others` are by name, the model in service and its anchors, none for the first model; `contents` are hashes of the
-    new model and of the recordings.
+    new model and of the recordings; `profile` is as of `compare_runs`.
     """
     runs, contents = {NEW: run}, dict(contents)
     faults: list[str] = []
@@ -117,8 +126,8 @@ def plan_comparison(
             runs[name] = registry.model_path(entry.id).absolute()
             contents[name] = entry.content
     catalog = None if config.data.catalog is None else Path(config.data.catalog).absolute()
-    if catalog is not None:
-        contents["catalog"] = sha256_of_file(catalog)
+    files = {"catalog": catalog, "profile": profile}
+    contents |= {name: sha256_of_file(path) for name, path in files.items() if path is not None}
     lines = [lineage_of(path) for path in runs.values()]
     stage_config = ComparisonStageConfig(
         runs={name: str(path) for name, path in runs.items()},
@@ -130,6 +139,7 @@ def plan_comparison(
         only=tuple(sorted(recordings)),
         also_trained={key: name for line in lines for key, name in line.trained.items()},
         may_fail=tuple(others),
+        profile=None if profile is None else str(profile.absolute()),
         contents=contents,
     )
     notes = tuple(dict.fromkeys(note for line in lines for note in line.notes))

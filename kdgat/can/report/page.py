@@ -162,8 +162,8 @@ def _hidden(results: Results, missing: list[str]) -> Section:
     section.folded_text["What the columns mean"] = "\n".join(tables.HIDDEN_MEANINGS)
     rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
     section.paragraphs += [rate.sentence for rate in rates if rate is not None]
-    if results.detector.calibration is not None:
-        section.paragraphs.append(f"The threshold is of a vehicle's own calibration. {results.detector.calibration}")
+    if results.detector.profile is not None:
+        section.paragraphs.append(f"The threshold is of a vehicle's own profile. {results.detector.profile}")
     return section
 
 

@@ -49,8 +49,8 @@ def learn_profile(
 ) -> Profile:
     """Return what drives without attacks, each with its name, show of a vehicle; of `profile`, what holds still.
 
-    What the habits of a drive's own identifiers call an alarm is left out, unless the drives are trusted. UserError
-    for one that looks attacked, or shows nothing.
+    Drives that `profile` has learned already are passed over. What the habits of a drive's own identifiers call an
+    alarm is left out, unless the drives are trusted. UserError for one that looks attacked, or shows nothing.
     """
     start = profile or Profile()
     new: list[Drive] = []
@@ -60,6 +60,8 @@ def learn_profile(
     latest_s: dict[int, float] = {}  # of a drive, before it came first
     num_present: Counter[int] = Counter()
     for name, messages in drives:
+        if messages.content_hash() in [drive.content_hash for drive in start.drives]:
+            continue
         drive, found = _read(name, messages, is_trusted)
         present = set()
         # A first message and then a pause: the bus has not begun yet.
@@ -90,7 +92,8 @@ def learn_profile(
         else:
             absent = known.num_drives_absent + len(new)
             identifiers[number] = known.model_copy(update={"num_drives_absent": absent})
-    return Profile(drives=[*start.drives, *new], identifiers=dict(sorted(identifiers.items())))
+    learned = {"drives": [*start.drives, *new], "identifiers": dict(sorted(identifiers.items()))}
+    return start.model_copy(update=learned)
 
 
 def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[_Stretch]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer
 
 from kdgat.base import Config, UserError, write_json_atomically
 from kdgat.base.kept import read_kept
@@ -65,6 +65,9 @@ class Profile(Config):
     schema_version: Literal[1] = 1
     drives: list[Drive] = Field(default=[])
     identifiers: dict[Identifier, IdentifierProfile] = Field(default={}, description="hexadecimal, as 1A0")
+    networks: list[dict[str, JsonValue]] = Field(
+        default=[], description="thresholds of trained networks on this vehicle, as `kdgat.can` reads them"
+    )
 
     @property
     def seconds(self) -> float:
@@ -76,7 +79,13 @@ class Profile(Config):
         """Read a file; UserError says what is wrong with it, and the fix."""
         if not path.is_file():
             raise UserError(f"{path} is no file: {FIX}")
-        return read_kept(cls, path.read_bytes(), path, FIX)
+        content = path.read_bytes()
+        if b'"operating_point"' in content and b'"drives"' not in content:
+            raise UserError(
+                f"{path} is a calibration, which is read no longer: learn the threshold, and the vehicle's habits, by "
+                "`kdgat profile LOG... --out FILE --model RUN`"
+            )
+        return read_kept(cls, content, path, FIX)
 
     def write(self, path: Path) -> None:
         """Write it atomically."""

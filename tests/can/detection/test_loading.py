@@ -15,9 +15,10 @@ from kdgat.can.evaluation.calibration import OperatingPoint
 from kdgat.can.evaluation.decision import decide
 from kdgat.can.evaluation.run import FinishedCanRun
 from kdgat.can.evaluation.scoring import RecordingScorer
-from kdgat.can.evaluation.vehicle import VehicleCalibration, weights_of
+from kdgat.can.evaluation.vehicle import VehicleThreshold, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
+from kdgat.canbus.profile import Profile
 from kdgat.registry import Registry
 from kdgat.run import OutputDirectory
 from tests.can.detection.untrained import WINDOWS, drive
@@ -29,18 +30,13 @@ def run(trained_run: OutputDirectory) -> FinishedCanRun:
     return FinishedCanRun(trained_run)
 
 
-def _calibration(run: FinishedCanRun, threshold: float) -> VehicleCalibration:
-    detector = chosen_detector(run, "normal", 0)
-    return VehicleCalibration(
+def _threshold(run: FinishedCanRun, threshold: float) -> VehicleThreshold:
+    return VehicleThreshold(
         created="2026-01-01T00:00:00+00:00",
         detector="normal",
         seeds=[0],
-        weights=weights_of(run, detector),
+        weights=weights_of(run, [0]),
         operating_point=OperatingPoint(threshold=threshold, source="clean minutes of a.log", alarms_per_hour=1.0),
-        num_habits_alarms=0,
-        num_alarms=0,
-        hours=0.1,
-        recordings={"a.log": "0" * 16},
         sentence="",
     )
 
@@ -77,7 +73,7 @@ def test_the_habits_have_a_part_in_the_decision_where_the_rule_gives_it_to_them(
 def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> None:
     chosen = chosen_detector(run, "normal", 0)
     detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "per_recording"}))
-    with pytest.raises(UserError, match=r"per_recording, which needs a whole recording .* --calibration"):
+    with pytest.raises(UserError, match=r"per_recording, which needs a whole recording .* --profile"):
         trained_network(run, detector, 0, "normal")
 
 
@@ -114,31 +110,39 @@ def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Pa
         find_model("absent")
 
 
-def test_a_calibration_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
-    calibration = _calibration(run, -1.5)
-    of_run = load_detector(run.output.path, calibration=calibration)
+def test_a_profile_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
+    profile = _threshold(run, -1.5).added_to(Profile())
+    of_run = load_detector(run.output.path, profile=profile)
     assert of_run.detector.threshold == pytest.approx(-1.5)
     assert (of_run.detector.model, of_run.detector.rule.habits) == ("normal", True)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
-    of_file = load_detector(tmp_path / "plain.onnx", calibration=calibration)
+    of_file = load_detector(tmp_path / "plain.onnx", profile=profile)
     assert of_file.detector.rule == of_run.detector.rule
-    calibration.write(tmp_path / "calibration.json")
-    words = ("--model", "normal", "--calibration", tmp_path / "calibration.json", "--out", tmp_path / "own.onnx")
+    profile.write(tmp_path / "car.json")
+    words = ("--model", "normal", "--profile", tmp_path / "car.json", "--out", tmp_path / "own.onnx")
     kdgat("export", run.output.path, *words, status=0)
     assert load_detector(tmp_path / "own.onnx").detector.threshold == pytest.approx(-1.5)
 
 
-def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:
-    other = _calibration(run, -1.0).model_copy(update={"weights": {"seed 0, normal": "0" * 64}})
-    with pytest.raises(UserError, match="other weights"):
-        load_detector(run.output.path, calibration=other)
+def test_the_threshold_of_other_weights_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:
+    other = _threshold(run, -1.0).model_copy(update={"weights": {"seed 0, normal": "0" * 64}}).added_to(Profile())
+    with pytest.raises(UserError, match=r"networks\.weights of the profile"):
+        load_detector(run.output.path, profile=other)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
-    with pytest.raises(UserError, match="calibrate with --detector normal --seed 0"):
-        load_detector(tmp_path / "plain.onnx", calibration=other)
-    with pytest.raises(UserError, match="threshold, and habits has none: give --model"):
-        load_detector(run.output.path, "habits", calibration=other)
+    with pytest.raises(UserError, match=r"learn it again by `kdgat profile .* --detector normal --seed 0`"):
+        load_detector(tmp_path / "plain.onnx", profile=other)
+    assert load_detector(run.output.path, "habits", profile=other).detector.rule.habits
+
+
+def test_a_profile_without_a_threshold_leaves_it_and_nothing_is_exported_with_it(
+    run: FinishedCanRun, tmp_path: Path
+) -> None:
+    assert load_detector(run.output.path, profile=Profile()).detector == load_detector(run.output.path).detector
+    Profile().write(tmp_path / "car.json")
+    words = ("--model", "normal", "--profile", tmp_path / "car.json", "--out", tmp_path / "own.onnx")
+    assert "has no threshold of normal of seed 0: learn it" in kdgat("export", run.output.path, *words, status=1).stderr
 
 
 def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:

@@ -10,6 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from kdgat.base import UserError
 from kdgat.can.evaluation.calibration import (
+    HIGHEST_LOGIT,
     LOWEST_LOGIT,
     DecisionRule,
     OperatingPoint,
@@ -225,6 +226,7 @@ WINDOW_S = 0.05
 NUM_WINDOWS = 4000
 
 DEFAULT = 3.0
+VEHICLE_DEFAULT = 1.1
 
 
 def of(logits: np.ndarray, budget: float = 72.0) -> OperatingPoint:
@@ -263,6 +265,36 @@ def test_the_threshold_is_never_below_what_is_more_likely_benign_than_not() -> N
     assert point.threshold == LOWEST_LOGIT
     assert point.expected_alarms_per_hour is not None
     assert point.expected_alarms_per_hour < 72.0
+
+
+def of_vehicle(logits: np.ndarray, trained: float = 0.0) -> OperatingPoint:
+    seconds = len(logits) * WINDOW_S
+    return OperatingPoint.of_vehicle(logits, seconds, 72.0, VEHICLE_DEFAULT, trained, "clean minutes of drive")
+
+
+def test_minutes_of_a_vehicle_lower_its_threshold_and_raise_it_up_to_a_limit() -> None:
+    quiet, loud = of_vehicle(normal(-3.0)), of_vehicle(normal(-1.0))
+    assert LOWEST_LOGIT <= quiet.threshold < VEHICLE_DEFAULT < loud.threshold < HIGHEST_LOGIT
+    assert loud.expected_alarms_per_hour == pytest.approx(72.0)
+    assert of_vehicle(normal(2.0)).threshold == HIGHEST_LOGIT
+    assert of_vehicle(normal(-20.0)).threshold == LOWEST_LOGIT
+
+
+def test_no_alarms_are_lost_by_what_may_be_chance() -> None:
+    few = np.full(1000, -1.0)
+    few[:100] = np.linspace(0.5, VEHICLE_DEFAULT - 0.01, 100)
+    few[:2] = 8.0  # one is the budget
+    assert of_vehicle(few).threshold == VEHICLE_DEFAULT
+    few[:6] = 8.0
+    assert of_vehicle(few).threshold > VEHICLE_DEFAULT
+
+
+def test_a_threshold_that_training_has_raised_comes_down_by_enough_minutes_alone() -> None:
+    """Others asked for it: a thousand windows without any are no proof that this vehicle does not."""
+    assert of_vehicle(normal(-6.0, 1000), trained=2.5).threshold == 2.5
+    assert of_vehicle(normal(-6.0, 4000), trained=2.5).threshold == LOWEST_LOGIT
+    assert of_vehicle(normal(-1.0, 4000), trained=0.5) == of_vehicle(normal(-1.0, 4000)), "a lower one is no limit"
+    assert of_vehicle(normal(3.0, 4000), trained=2.5).threshold == HIGHEST_LOGIT
 
 
 def test_too_few_windows_leave_the_default_threshold_and_say_why() -> None:

@@ -2,8 +2,10 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from kdgat.base import UserError
@@ -15,8 +17,9 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
-from kdgat.canbus import read_recording
+from kdgat.canbus import make_vehicle, read_recording, simulate
 from kdgat.canbus.features import FEATURE_VERSION
+from kdgat.canbus.profile import Profile, learn_profile
 from kdgat.family import ScoringRequest
 from kdgat.registry import ModelEntry, Registry
 from kdgat.registry.registry import ENTRY_FILE
@@ -58,6 +61,37 @@ def test_runs_are_compared_on_what_none_of_them_was_trained_on(
     alone = compare_runs({"new": plain.path}, data_root, "synthetic")
     assert not alone.left_out
     assert alone.metrics["new"] == scores_of(evaluate_run(plain.path, data_root))
+
+
+@pytest.mark.processes  # drives are long enough for other processes to help
+def test_a_profile_judges_all_runs_alike_on_the_recordings_that_it_fits_and_has_not_learned(
+    plain: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    vehicle = make_vehicle(77, "gingko")
+    whole = simulate(vehicle, 30.0, seed=4)
+    numbers, counts = np.unique(whole.identifier, return_counts=True)
+    silenced = whole.select(whole.identifier != numbers[counts.argmax()])  # from the beginning on
+    attacked = replace(silenced, label=np.ones(len(silenced), np.uint8))
+    drives = {
+        "silenced": attacked,
+        "learned": simulate(vehicle, 70.0, seed=3),
+        "other": simulate(make_vehicle(5), 20.0),
+    }
+    for name, messages in drives.items():
+        write_csv(tmp_path / "synthetic" / "test_01" / f"{name}.csv", messages)
+    content = read_recording(tmp_path / "synthetic" / "test_01" / "learned.csv")
+    learn_profile([("learned.csv", content)]).write(tmp_path / "car.json")
+    runs = {"new": plain.path, "old": plain.path}
+    without = compare_runs(runs, tmp_path, "synthetic")
+    found = compare_runs(runs, tmp_path, "synthetic", profile=tmp_path / "car.json")
+    assert found.left_out == {"test_01/learned": "the profile learned it"}
+    assert found.recordings == ["test_01/other", "test_01/silenced"]
+    assert found.metrics["new"] == found.metrics["old"]
+    assert (found.metrics["new"]["test_01"]["recall"] or 0.0) > (without.metrics["new"]["test_01"]["recall"] or 0.0)
+    assert "habits judged by the profile, of 70 s" in found.notes
+    assert any(note.startswith("test_01/other: judged without the profile, which") for note in found.notes)
+    same = found.model_copy(update={"profile": None})
+    assert found.test_sets() != same.test_sets(), "what another profile judged is no number to compare with"
 
 
 def test_where_no_recording_is_left_nothing_is_measured(wide: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
@@ -218,8 +252,9 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     monkeypatch.chdir(tmp_path)
     config = small_config(data_root, catalog="my.yaml")
 
-    def planned(contents: str = "a", run: Path = plain.path) -> ComparisonPlan:
-        return plan_comparison(run, config, [], {"new": contents}, line.registry, {IN_SERVICE: line.second})
+    def planned(contents: str = "a", profile: Path | None = None) -> ComparisonPlan:
+        others = {IN_SERVICE: line.second}
+        return plan_comparison(plain.path, config, [], {"new": contents}, line.registry, others, profile)
 
     plan = planned()
     assert plan.config.also_trained == lineage_of(line.registry.model_path(line.second.id)).trained != {}
@@ -234,11 +269,14 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     started.write_index(index)
     assert set(lineage_of(started.path).trained.values()) == {line.first.id, line.second.id}
 
-    # Other weights, another model in service and another catalog are another comparison.
+    # Other weights, another catalog and a profile are another comparison.
     plans = [plan, planned("b")]
     catalog.write_text(CATALOG + "# changed\n")
     plans.append(planned())
-    assert len({plan.config.model_dump_json() for plan in plans}) == 3
+    Profile().write(tmp_path / "car.json")
+    plans.append(planned(profile=tmp_path / "car.json"))
+    assert len({plan.config.model_dump_json() for plan in plans}) == 4
+    assert '"profile"' not in plan.config.model_dump_json(), "comparisons of before keep their names"
 
     weights = next(line.registry.model_path(line.second.id).rglob("*.safetensors"))
     weights.chmod(0o644)

@@ -11,6 +11,7 @@ from kdgat.can.config import CanConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.run import Retrain, changed_settings, night_config, reason_to_train, run_config
+from kdgat.canbus.profile import Profile
 from kdgat.registry import Registry
 from kdgat.run.directory import RunIndex
 from tests.can.small_runs import small_config
@@ -94,6 +95,16 @@ def test_a_configuration_that_no_night_can_train_is_refused() -> None:
         night_config(small_config(Path("data"), "start_from=runs/a"))
     with pytest.raises(UserError, match="needs the stage evaluation"):
         night_config(small_config(Path("data"), "stages=[normal]"))
+
+
+def test_a_profile_that_a_night_cannot_judge_by_is_refused_before_it_trains(tmp_path: Path) -> None:
+    path = tmp_path / "car.json"
+    with pytest.raises(UserError, match=r"car\.json is no file: make it with `kdgat profile`"):
+        night_config(small_config(Path("data")), path)
+    Profile().write(path)
+    assert night_config(small_config(Path("data")), path) == small_config(Path("data"))
+    with pytest.raises(UserError, match=r"evaluation\.rule=fixed does not ask: set evaluation\.rule=budget"):
+        night_config(small_config(Path("data"), "evaluation.rule=fixed"), path)
 
 
 def test_scores_are_of_the_same_test_set_if_the_recordings_of_their_scenario_are() -> None:
