@@ -123,7 +123,7 @@ class CanConfig(RunConfig):
         ),
     )
     stages: tuple[StageName, ...] = Field(
-        RUN_KINDS.names, min_length=1, description="subset to run, with what it needs"
+        RUN_KINDS.names, min_length=1, description="subset to run, with what it needs; --stages"
     )
 
     @field_validator("training", mode="before")

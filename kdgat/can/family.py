@@ -66,6 +66,7 @@ class CanFamily(Family):
             key="data.hold_out",
             is_many=True,
         ),
+        Option("stages", "Stages to run, with what they need, as --stages normal fusion.", key="stages", is_many=True),
         Option("catalog", "YAML file with entries of your own datasets.", key="data.catalog", type=Path),
     )
     config = CanConfig

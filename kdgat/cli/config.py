@@ -100,7 +100,7 @@ def explained(keys: Iterator[Key]) -> Iterator[str]:
         name = key.name.rpartition(".")[2]
         meaning = f"  # {key.meaning}" if key.meaning else ""
         if key.is_section and depth == 0:
-            yield from ("", f"# {key.meaning}", f"{name}:")
+            yield from ("", *([f"# {key.meaning}"] if key.meaning else []), f"{name}:")
         elif key.is_section:
             yield f"{INDENT * depth}{name}:{meaning}"
         else:

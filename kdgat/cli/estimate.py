@@ -11,7 +11,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.option_groups import JobOptions, spread
+from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kdgat.run import PlannedStage, Run
 
 GIB_MIB: Final = 1024
-FLAGS: Final = ("--json", "--compare", "--calibrate")  # of this command alone
+FLAGS: Final = ("--json", "--compare")  # of this command alone
 NUMBERS: Final = ("graphs", "walltime", "expected", "memory", "GPU memory", "jobs")  # columns
 
 HistoryOut = Annotated[
@@ -30,7 +30,10 @@ HistoryOut = Annotated[
 ]
 Compare = Annotated[bool, typer.Option("--compare", help="All datasets that are known or there.")]
 Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Train --stage for some seconds here (inputs in --out) and go by that.")
+    str | None,
+    typer.Option(
+        "--calibrate", metavar="STAGE", help="Train this stage for some seconds here (inputs in --out) and go by that."
+    ),
 ]
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training, for --calibrate.")]
 
@@ -50,39 +53,34 @@ def estimate_command(family: "Family") -> Any:
 
     def command(
         context: typer.Context,
-        stage: options.OfStage = None,
-        preset: options.FullPreset = None,
-        config_file: options.ConfigFile = None,
-        override: options.Overrides = None,
         out: HistoryOut = None,
         compare: Compare = False,
-        calibrate: Calibrate = False,
+        calibrate: Calibrate = None,
         seconds: Seconds = 20.0,
         as_json: options.AsJson = False,
         *,
+        configured: ConfigOptions,
         jobs_at: JobOptions,
         given: dict[str, Any],
     ) -> None:
-        if calibrate and (stage is None or out is None or compare):
-            raise UserError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
+        if calibrate is not None and (out is None or compare):
+            raise UserError("--calibrate tries one stage of one run: give its --out DIR, and no --compare")
         options.require_no_file(out)
         where, request = jobs_at.read()
-        config = options.family_config(
-            family, preset, given, None, override, config_file, is_plan=True, usual_preset="full"
-        )
+        config = configured.build(family, given, is_plan=True)
         sizes = family.data_sizes(config) if compare else [(family.data_size(config), config)]
         found = []
         for size, one in sizes:
             run = family.plan(one)
-            job_requests = stage_job_requests(run, where, request, out, stage)
-            if calibrate:
+            job_requests = stage_job_requests(run, where, request, out, calibrate)
+            if calibrate is not None:
                 assert out is not None
                 job_requests = {
                     name: calibrated(run, name, made, where, request, out, seconds)
                     for name, made in job_requests.items()
                 }
             of_dataset = size.dataset if compare else None
-            tokens = command_tokens(family, context.obj, given, of_dataset, stage, str(config.preset))
+            tokens = command_tokens(family, context.obj, given, of_dataset)
             found.append(describe(run, size, job_requests, where, request, shlex.join(tokens)))
         if as_json:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
@@ -109,7 +107,7 @@ def stage_job_requests(
     known = dict.fromkeys(one.stage for one in first)
     chosen = [one for one in first if stage in (None, one.stage, one.name)]
     if not chosen:
-        raise UserError(f"--stage {stage}: the run has no such stage, choose one of {', '.join(known)}")
+        raise UserError(f"--calibrate {stage}: the run has no such stage, choose one of {', '.join(known)}")
     return plan_job_requests(replace(run, plan=chosen), site, request, out)
 
 
@@ -158,15 +156,10 @@ def command_tokens(
     tokens: Sequence[str],
     given: Mapping[str, Any],
     dataset: str | None,
-    stage: str | None,
-    preset: str,
 ) -> list[str]:
-    """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides.
-
-    The preset is named: the usual one of training is another.
-    """
+    """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides."""
     names_dataset = dataset is not None and any(option.name == "dataset" for option in family.options)
-    left_out = ("--stage", "--seconds", *(("--dataset",) if names_dataset else ()))
+    left_out = ("--calibrate", "--seconds", *(("--dataset",) if names_dataset else ()))
     kept = [word for word in _without_options(tokens[2:], left_out) if word not in FLAGS]
     command = ["kdgat", "train", family.name, *kept]
     if dataset is not None and names_dataset:
@@ -175,10 +168,6 @@ def command_tokens(
         name = f"--{option.name.replace('_', '-')}"
         if option.is_required and not _has(command, name):
             command += [name, str(given.get(option.name, option.plan_default))]
-    if not _has(command, "--preset"):
-        command += ["--preset", preset]
-    if stage is not None and "stages" in family.config.model_fields:
-        command += ["-O", f"stages={json.dumps([stage])}"]
     if not _has(command, "--out"):
         command += ["--out", f"runs/{(names_dataset and dataset) or given.get('dataset', family.name)}"]
     return command

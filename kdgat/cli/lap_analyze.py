@@ -25,7 +25,7 @@ def analyze_command() -> "Callable[..., None]":
 
 
 def analyze(
-    preset: options.FullPreset = None,
+    preset: options.Preset = None,
     override: options.Overrides = None,
     run: Annotated[
         Path | None,
@@ -55,7 +55,7 @@ def analyze(
     if run is not None:
         config = run_config(run, override, given)
     else:
-        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override, usual_preset="full"))
+        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 # Whether it was given counts: --config may name one, too.
 Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]
-FullPreset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial. Default: full.")]
 ConfigFile = Annotated[
     Path | None,
     typer.Option("--config", metavar="FILE", help="YAML with keys above the preset's; options and -O win over it."),
@@ -164,18 +163,17 @@ def family_config(
     config_file: Path | None = None,
     *,
     is_plan: bool = False,
-    usual_preset: str = "quick",
 ) -> "RunConfig":
     """Build the configuration that a command line describes; ConfigurationError names key, value and fix.
 
-    A preset that is given wins over the file's, the file's over the usual one. With `is_plan`, what training
+    A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
     requires and neither the command line nor the file gives has its default of a plan.
     """
     content: dict[str, Any] = {} if config_file is None else read_config(family, config_file)
     if is_plan:
         given = {**_plan_defaults(family, content), **given}
     of_file = content.pop("preset", None)
-    preset = str(preset or of_file or usual_preset)
+    preset = str(preset or of_file or "quick")
     if seeds:
         content["seeds"] = list(seeds)
     before: list[str] = []

@@ -83,7 +83,9 @@ class LapConfig(RunConfig):
         min_length=1,
         description="every training stage, in the order in which each starts from the weights of the one before",
     )
-    stages: tuple[str, ...] | None = Field(None, min_length=1, description="which of them run; null = all")
+    stages: tuple[str, ...] | None = Field(
+        None, min_length=1, description="which run, and what they start from; null: all"
+    )
     jobs: tuple[tuple[str, ...], ...] = Field((), description="groups of consecutive stages that share a process")
     graph: GraphConfig = Field(
         GraphConfig(),
@@ -167,8 +169,14 @@ class LapConfig(RunConfig):
                     )
 
     def chosen(self) -> list[str]:
-        """Return the names of the training stages that run, in the order of the progression."""
-        return [name for name in self.progression if self.stages is None or name in self.stages]
+        """Return the names of the training stages that run, in the order of the progression.
+
+        Those that a chosen one starts from run, too, unless there are weights to start from.
+        """
+        names = list(self.progression)
+        wanted = {name for name in names if self.stages is None or name in self.stages}
+        last = max(names.index(name) for name in wanted)
+        return [name for place, name in enumerate(names) if name in wanted or (not self.start_from and place < last)]
 
     def predecessor(self, name: str) -> str | None:
         """Return the stage of the progression whose weights a stage starts from; None for the first one."""
@@ -189,24 +197,6 @@ class LapConfig(RunConfig):
             else:
                 groups.append([name])
         return [tuple(group) for group in groups]
-
-    def check_order(self) -> None:
-        """Refuse a stage that could not start from what it should start from.
-
-        Raises:
-            UserError: naming the stage, and the one before it.
-        """
-        if self.start_from is not None:
-            return
-        chosen = self.chosen()
-        for name in chosen:
-            before = self.predecessor(name)
-            if before is not None and before not in chosen:
-                raise UserError(
-                    f"stages: {name} starts from the weights of {before}, which is not chosen: add {before} (what has "
-                    "finished in the same --out is not trained again), or name a run or weights to start from by "
-                    "-O start_from=PATH"
-                )
 
 
 def with_two_in_one(config: LapConfig) -> LapConfig:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 OPTIONS: Final = (
     Option(
         "stages",
-        "Which training stages run, as in --stages small_512_only small_1024_only.",
+        "Stages to run, with what they need, as --stages small_512_only.",
         key="stages",
         is_many=True,
         is_override=True,  # -O may give the progression other stages than the preset has

@@ -46,12 +46,7 @@ KINDS: Final = StageKinds(
 
 
 def plan_lap(config: LapConfig) -> list[PlannedStage]:
-    """List the stages of a run in an order in which they can be executed.
-
-    Raises:
-        UserError: if a chosen stage has nothing to start from.
-    """
-    config.check_order()
+    """List the stages of a run in an order in which they can be executed."""
     stages = [_prepare(config, name) for name in config.chosen()]
     for seed in config.seeds:
         stages += [*_training_stages(config, seed), _evaluation(config, seed)]

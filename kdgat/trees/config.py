@@ -1,12 +1,13 @@
 """The configuration of a run on trees: every section in one frozen model."""
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from kdgat.base import Config
 from kdgat.run import RunConfig
+from kdgat.run.config import refuse_unknown
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (
     KINDS,
@@ -22,6 +23,9 @@ from kdgat.trees.sections import (
 
 READ_KEYS = ("labels", "target", "contract")
 """Of `data`: what nothing reads where trees are drawn."""
+
+
+StageName = Annotated[str, Field(json_schema_extra={"enum": list(KINDS.names)})]
 
 
 class DataConfig(Config):
@@ -70,6 +74,9 @@ class TreesConfig(RunConfig):
         (0.05, 1.0), description="of the labels of the training trees, that fine-tuning gets, one model each; []: none"
     )
     evaluation: EvaluationConfig = Field(EvaluationConfig(), description="What is measured on the test trees.")
+    stages: tuple[StageName, ...] = Field(
+        KINDS.names, min_length=1, description="subset to run, with what it needs; --stages"
+    )
 
     def stage_names(self) -> Sequence[str]:
         """Name all stages."""
@@ -78,6 +85,11 @@ class TreesConfig(RunConfig):
     def trained_stages(self) -> Sequence[str]:
         """Name the stages that train."""
         return KINDS.trained
+
+    @model_validator(mode="after")
+    def _refuse_unknown_stages_to_run(self) -> Self:
+        refuse_unknown("stages", self.stages, KINDS.names)
+        return self
 
     @model_validator(mode="after")
     def _check_reading(self) -> Self:

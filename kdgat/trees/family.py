@@ -34,6 +34,7 @@ OPTIONS: Final = (
         key="data.labels",
         type=Path,
     ),
+    Option("stages", "Stages to run, with what they need, as --stages pretrain.", key="stages", is_many=True),
     Option(
         "gpu_memory",
         "Recommend batch, width and depth for a GPU of this size, as 8G.",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kdgat.run import EVALUATION, WEIGHTS, PlannedStage
-from kdgat.run.plan import InputReference
+from kdgat.run.plan import InputReference, with_dependencies
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH, START, TEST, TRAIN, VALIDATION
 from kdgat.trees.sections import FEATURE_VERSION, KINDS, FileConfig
@@ -26,7 +26,9 @@ def scale_of(fraction: float) -> str:
 
 
 def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[PlannedStage]:
-    """List the stages of a run in an order in which they can be executed.
+    """List the stages of a run in an order in which they can be executed: those of `config.stages`, and what they need.
+
+    An evaluation measures the models of the stages that are chosen; of all if it is chosen alone.
 
     Args:
         config: of the run.
@@ -44,10 +46,12 @@ def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[Planned
     plan = [KINDS[PREPARE].plan(PREPARE, _ALL, config.data.seed, sections)]
     for seed in config.seeds:
         plan += _of_seed(config, seed, config.label_fractions if has_labels else ())
-    return plan
+    return with_dependencies(plan, {stage.name for stage in plan if stage.stage in config.stages})
 
 
 def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> list[PlannedStage]:
+    is_chosen = set(config.stages) & set(KINDS.trained) or set(KINDS.trained)
+    kinds = [kind for kind in (FINETUNE, SCRATCH, GIN) if kind in is_chosen] if fractions else []
     common: dict[str, Any] = {"encoder": config.encoder, "batches": config.batches}
     stages: list[PlannedStage] = []
     measured: dict[str, InputReference] = {}
@@ -62,7 +66,7 @@ def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> li
         }
         stages.append(KINDS[PRETRAIN].plan(pretrain, _ALL, seed, sections, _TRAINING_STORES))
         start = {START: InputReference(pretrain, WEIGHTS)}
-    for kind in (FINETUNE, SCRATCH, GIN) if fractions else ():
+    for kind in kinds:
         sections = {
             **common,
             "head": config.head,

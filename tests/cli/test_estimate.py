@@ -19,18 +19,18 @@ def estimate(*words: object, folder: Path | None = None) -> dict:
 
 
 def test_a_large_dataset_that_is_not_there_gets_what_its_size_asks_for(tmp_path: Path) -> None:
-    found = estimate("can", "--dataset", "set_02", "--stage", "autoencoder", folder=tmp_path)
-    (stage,) = found["stages"]
+    found = estimate("can", "--dataset", "set_02", "--preset", "full", "--stages", "autoencoder", folder=tmp_path)
+    _, stage = found["stages"]
     assert (found["graphs"], found["complexity"]) == (203_496, "complex")
     assert (stage["walltime"], stage["memory"], stage["jobs"]) == ("12:00:00", "96G", 1)
     assert stage["sources"]["walltime"] == "size rule for complex data: 203,496 windows"
-    assert "kdgat train can --dataset set_02 --data-root data --preset full" in found["command"]
+    assert "kdgat train can --dataset set_02 --preset full --stages autoencoder --data-root data" in found["command"]
 
 
 def test_what_somebody_asks_for_in_so_many_words_stays(tmp_path: Path) -> None:
-    words = ("can", "--dataset", "set_02", "--stage", "normal", "-O", "resources.normal.walltime=04:00:00")
+    words = ("can", "--dataset", "set_02", "--stages", "normal", "-O", "resources.normal.walltime=04:00:00")
     found = estimate(*words, "--site", "osc-pitzer", "--memory", "80G", folder=tmp_path)
-    (stage,) = found["stages"]
+    _, stage = found["stages"]
     assert (stage["walltime"], stage["memory"]) == ("04:00:00", "80G")
     assert stage["sources"]["walltime"] == "configuration"
     assert stage["sources"]["memory"] == "command line"
@@ -39,9 +39,20 @@ def test_what_somebody_asks_for_in_so_many_words_stays(tmp_path: Path) -> None:
 
 def test_all_datasets_are_compared_in_one_table(tmp_path: Path) -> None:
     write_dataset(tmp_path, "mine", "tiny")
-    words = ("can", "--data-root", tmp_path, "--dataset", "mine", "--compare", "--stage", "curriculum")
+    words = (
+        "can",
+        "--data-root",
+        tmp_path,
+        "--dataset",
+        "mine",
+        "--compare",
+        "--preset",
+        "full",
+        "--stages",
+        "curriculum",
+    )
     done = kdgat("estimate", *words, status=0)
-    rows = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line}
+    rows = {line.split()[0]: line.split()[2:] for line in done.stdout.splitlines() if "curriculum-" in line}
     assert rows["set_02"] == ["203,496", "14:24:00", "106G", "1", "complex", "no"]
     assert rows["hcrl_sa"] == ["9,364", "09:36:00", "70G", "1", "standard", "no"]
     assert rows["mine"] == ["252", "08:00:00", "64G", "unknown", "small", "yes"]
@@ -51,7 +62,7 @@ def test_all_stages_and_where_their_amounts_come_from_fit_eighty_columns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
-    printed = kdgat("estimate", "can", "--dataset", "set_02", folder=tmp_path, status=0).stdout
+    printed = kdgat("estimate", "can", "--dataset", "set_02", "--preset", "full", folder=tmp_path, status=0).stdout
     table, _, below = printed.partition("Walltime and memory from ")
     assert max(len(line) for line in table.splitlines()[1:]) <= 80
     assert "distill_autoencoder-small-seed0  12:00:00  12:00:00     96G     unknown        1\n" in table
@@ -66,15 +77,15 @@ def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(
             asked=Asked(walltime_s=28_800, memory_mib=65_536, cores=8, gpus=1),
         )  # fmt: skip
         append_usage(tmp_path / "runs" / "history" / f"{number}.jsonl", used)
-    words = ("can", "--dataset", "set_02", "--site", "osc-pitzer")
-    found = estimate(*words, "--stage", "autoencoder", folder=tmp_path)
-    (stage,) = found["stages"]
+    words = ("can", "--dataset", "set_02", "--site", "osc-pitzer", "--preset", "full")
+    found = estimate(*words, "--stages", "autoencoder", folder=tmp_path)
+    _, stage = found["stages"]
     assert stage["walltime"] == "1-04:50:00"  # 1.15 (30 + 90,000 + 20) s
     assert "4 runs on Tesla V100" in stage["sources"]["walltime"]
     assert stage["memory"] == "64G"  # less would do, which nobody has asked for
     assert stage["expected"]["memory_mib"]["value"] < 14_000
     assert 5 < stage["gpu_memory_gib"] < 7
-    planned = kdgat("plan", "can", *words[1:], "--preset", "full", folder=tmp_path, status=0).stdout
+    planned = kdgat("plan", *words, folder=tmp_path, status=0).stdout
     assert "asks for walltime 1-04:50:00 instead of 08:00:00" in planned
     assert "asks for walltime 14:24:00 instead of 08:00:00: size rule for complex data" in planned
 
@@ -87,20 +98,25 @@ def test_a_calibration_trains_for_some_seconds_and_leaves_the_run_alone(tmp_path
     run_locally(can_run(config), tmp_path / "run", only=["prepare"])
     before = sorted(tmp_path.joinpath("run").rglob("*"))
     words = ("can", "--data-root", tmp_path, "--preset", "quick", "--out", tmp_path / "run", "--seconds", 1)
-    found = estimate(*words, "--calibrate", "--stage", "autoencoder")
+    found = estimate(*words, "--calibrate", "autoencoder")
     expected = found["stages"][0]["expected"]["walltime_s"]
     assert expected["source"].startswith("calibration of 1 s on cpu: 1 run on cpu:")
     assert expected["value"] > 0
     assert sorted(tmp_path.joinpath("run").rglob("*")) == before
-    refused = kdgat("estimate", *words, "--calibrate", "--stage", "curriculum", status=1)
+    refused = kdgat("estimate", *words, "--calibrate", "curriculum", status=1)
     assert "reads what autoencoder-large-seed0 writes" in refused.stderr
 
 
 def test_mistakes_name_the_option_and_the_fix(tmp_path: Path) -> None:
-    refused = kdgat("estimate", "can", "--stage", "normall", status=1, folder=tmp_path)
-    assert "--stage normall: the run has no such stage, choose one of prepare, autoencoder, normal" in refused.stderr
-    refused = kdgat("estimate", "can", "--calibrate", status=1, folder=tmp_path)
-    assert "give --stage NAME and --out DIR" in refused.stderr
+    refused = kdgat("estimate", "can", "--stages", "normall", status=1, folder=tmp_path)
+    assert "stages: unknown key 'normall'" in refused.stderr
+    words = ("can", "--out", tmp_path / "run", "--calibrate")
+    refused = kdgat("estimate", *words, "normall", status=1, folder=tmp_path)
+    assert (
+        "--calibrate normall: the run has no such stage, choose one of prepare, autoencoder, normal" in refused.stderr
+    )
+    refused = kdgat("estimate", "can", "--calibrate", "normal", status=1, folder=tmp_path)
+    assert "give its --out DIR, and no --compare" in refused.stderr
 
 
 def test_other_families_say_what_they_know_of_themselves(tmp_path: Path) -> None:
@@ -109,5 +125,5 @@ def test_other_families_say_what_they_know_of_themselves(tmp_path: Path) -> None
     assert {stage["sources"]["memory"] for stage in lap["stages"]} == {"predicted from the configuration"}
     compared = kdgat("estimate", "lap", "--preset", "full", "--compare", status=0, folder=tmp_path).stdout
     assert "kdgat train lap --preset full --out runs/lap" in compared
-    trees = estimate("trees", "--stage", "pretrain", folder=tmp_path)
-    assert trees["stages"][0]["gpu_memory_gib"] > 0.1
+    trees = estimate("trees", "--preset", "full", "--stages", "pretrain", folder=tmp_path)
+    assert trees["stages"][1]["gpu_memory_gib"] > 0.1

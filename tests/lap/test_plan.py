@@ -1,8 +1,5 @@
 from dataclasses import replace
 
-import pytest
-
-from kdgat.base import UserError
 from kdgat.lap.plan import kind_of, members, plan_lap
 from kdgat.run.plan import make_spec
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, plan_of, small_config
@@ -57,10 +54,10 @@ def test_a_choice_of_stages_prepares_and_evaluates_its_sizes_alone() -> None:
     assert plan == ["prepare-16", f"{SMALL}-seed0", "evaluation-seed0"]
 
 
-def test_a_gap_is_refused_before_anything_runs() -> None:
-    with pytest.raises(UserError, match=f"{LARGE} starts from the weights of {MEDIUM}"):
-        plan_lap(small_config(stages=[SMALL, LARGE]))
-    assert plan_lap(small_config(["start_from=somewhere"], stages=[SMALL, LARGE]))
+def test_a_gap_is_filled_unless_there_are_weights_to_start_from() -> None:
+    assert plan_lap(small_config(stages=[SMALL, LARGE])) == plan_lap(small_config(stages=[SMALL, MEDIUM, LARGE]))
+    started = plan_lap(small_config(["start_from=somewhere"], stages=[SMALL, LARGE]))
+    assert not any(MEDIUM in stage.name for stage in started)
 
 
 def test_a_stage_is_planned_again_only_where_what_it_reads_has_changed() -> None:

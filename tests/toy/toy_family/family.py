@@ -16,8 +16,8 @@ from kdgat.training import TrainingConfig
 
 
 class DataConfig(Config):
-    points: int = Field(256, ge=8)
-    noise: float = Field(0.1, ge=0)
+    points: int = Field(256, ge=8, description="how many are drawn")
+    noise: float = Field(0.1, ge=0, description="standard deviation around the line")
 
 
 class ToyConfig(RunConfig):
