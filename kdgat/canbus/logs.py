@@ -81,7 +81,7 @@ def read_recording(
     piped = is_pipe(path)
     if not piped:
         if not path.is_file():
-            raise RecordingError(path, "is no file; name one recording")
+            raise RecordingError(path, f"is {'a folder' if path.is_dir() else 'no file'}; name one recording")
         refuse_holes(path)
     path_scenario, name = recording_name(path)
     limits, options = limits or ReadLimits(), options or ReadOptions()

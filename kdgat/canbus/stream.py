@@ -120,7 +120,7 @@ def stream_recording(
     path = as_file(Path(path))
     piped = is_pipe(path)
     if not piped and not path.is_file():
-        raise RecordingError(path, "is no file; name one recording")
+        raise RecordingError(path, f"is {'a folder' if path.is_dir() else 'no file'}; name one recording")
     if not piped:
         refuse_holes(path)
     options = options or ReadOptions()

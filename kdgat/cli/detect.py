@@ -38,7 +38,7 @@ app = typer.Typer()
 def detect(
     log: Annotated[
         Path | None,
-        typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads; or -, a pipe."),
+        typer.Argument(metavar="LOG", help="A log of any format that kdgat reads; or -, a pipe."),
     ] = None,
     model: Annotated[
         str | None,
@@ -306,8 +306,9 @@ def _notes(status: "StreamStatus") -> Iterator[str]:
     from kdgat.canbus.messages import list_passed_over
 
     lost = "lost, it was faster than they were judged"
+    first = [f"; line {row.line}: {row.reason}" for row in status.bad_rows[:1]]
     counts = (
-        (status.num_bad_rows, "damaged row was", "damaged rows were", "passed over"),
+        (status.num_bad_rows, "damaged row was", "damaged rows were", "passed over" + "".join(first)),
         (status.num_dropped, "message of the bus was", "messages of the bus were", lost),
         (status.num_reconnects, "new beginning", "", f"after {status.last_error}"),
     )

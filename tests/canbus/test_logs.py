@@ -327,6 +327,18 @@ def test_unusable_file_is_refused_with_its_name_and_a_reason(tmp_path: Path, con
     assert str(path) in str(caught.value)
 
 
+@pytest.mark.parametrize("content", ["hello world\n", "when,who,what,bad\n1.0,0A1,00,0\n"])
+def test_what_is_no_known_format_is_refused_briefly(tmp_path: Path, content: str) -> None:
+    """With what was seen, what may be given instead, and where all formats are listed."""
+    (tmp_path / "a.csv").write_text(content)
+    with pytest.raises(RecordingError) as caught:
+        read_recording(tmp_path / "a.csv")
+    assert content.splitlines()[0] in caught.value.problem
+    assert "timestamp,arbitration_id,data_field" in caught.value.problem
+    assert "docs/recordings.md" in caught.value.problem
+    assert len(caught.value.problem) < 220
+
+
 def test_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match=r"nowhere\.csv: is no file"):
         read_recording(tmp_path / "nowhere.csv")

@@ -272,6 +272,7 @@ main(["detect", {str(log)!r}])
         (("LOG", "--seed", "3"), "--seed 3 is of a network, and habits has none"),
         (("LOG", "--model", "MODEL", "--seed", "3"), "holds seed 0, not 3"),
         (("absent.log",), "absent.log: is no file"),
+        ((".",), "is a folder; name one recording"),
         (("LOG", "--model", "LOG"), "drive.log is no ONNX file, or damaged: export it"),
         (("LOG", "--model", "."), "run.json"),
         (("LOG", "--detector", "normal"), "needs a model"),
@@ -340,7 +341,7 @@ def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:
     lines[500] = "(17 vcan0 nonsense\n"
     (tmp_path / "damaged.log").write_text("".join(lines))
     answer = kdgat("detect", tmp_path / "damaged.log", "--model", model, status=ALARMS)
-    assert "note: 1 damaged row was passed over" in answer.stderr
+    assert "note: 1 damaged row was passed over; line 501: " in answer.stderr
 
 
 @pytest.mark.processes

@@ -70,6 +70,8 @@ _MEANING = (
     "times must be seconds (or say --time-unit us, ms, ns or differences), ids and bytes hexadecimal (or say "
     "--ids decimal)"
 )
+PLAIN_COLUMNS = "timestamp,arbitration_id,data_field"
+FORMATS_PAGE = "docs/recordings.md"
 MAX_HEADER = 200  # characters of one that is shown: its names show what is missing
 _NEWLINE, _SPACE, _QUOTE, _ZERO, _LOWER_X = ord("\n"), ord(" "), ord('"'), ord("0"), ord("x")
 
@@ -255,9 +257,8 @@ def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
     return RecordingError(
         path,
-        f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
-        "data_field,attack (leave attack and all other columns out for a recording without labels; give --label-column "
-        f"NAME where labels are called otherwise), or timestamp,id,dlc,data0,...,data7,flag; {_MEANING}",
+        f"has the header {shown}, which is not known; name the columns {PLAIN_COLUMNS}, in seconds (or "
+        f"say --time-unit) and hexadecimal (or say --ids decimal); labels: {FORMATS_PAGE}",
     )
 
 

@@ -16,7 +16,7 @@ from kdgat.canbus.messages import ALL_STATED, MAX_PAYLOAD_BYTES, ReadOptions, Re
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.asc import ASC_BASE, ASC_LINE, find_asc_base, has_names, parse_asc
 from kdgat.canbus.readers.candump import CANDUMP_LINE, EXPLANATION, TIMELESS_LINE, parse_candump
-from kdgat.canbus.readers.csv import ROLE_LABEL, find_columns, parse_separated
+from kdgat.canbus.readers.csv import FORMATS_PAGE, PLAIN_COLUMNS, ROLE_LABEL, find_columns, parse_separated
 from kdgat.canbus.readers.detect import NO_OPTIONS, SHOWN_CHARACTERS, require_table, require_text
 from kdgat.canbus.readers.labels import count_words, label_words
 from kdgat.canbus.readers.named import parse_named
@@ -32,18 +32,6 @@ MOST_COUNTED = 100_000  # rows of one block whose label is looked at again, beca
 BASES = {"hexadecimal": 16, "decimal": 10}
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-KNOWN_FORMATS = (
-    "Parquet (timestamp, id, data_field, label)",
-    "CSV timestamp,arbitration_id,data_field,attack (can-train-and-test)",
-    "CSV timestamp,id,dlc,byte,...,byte,flag (HCRL Car-Hacking, HCRL Survival; R regular, T injected)",
-    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free; python-can's printed "
-    "messages)",
-    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`, and what candump shows on a screen with times",
-    "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
-    "logs and exports of GVRET (SavvyCAN), Cabana, panda, python-can (CSV, SQLite), BUSMASTER, CL1000 and CL2000, "
-    "CRTD, CANHacker, Lawicel with times, Microchip, Avisaro, PP2CAN, CANopen Magic, IXXAT MiniLog",
-)
 
 
 class TextFormat(StrEnum):
@@ -230,7 +218,9 @@ def find_layout(path: Path, lines: Sequence[str], options: ReadOptions = NO_OPTI
     if text_format is None:
         require_text(path, lines)
         raise RecordingError(
-            path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
+            path,
+            f"has an unknown format (it starts with {first!r}); known are candump, ASC, BLF, TRC, MF4, PCAP, Parquet, "
+            f"a table {PLAIN_COLUMNS}, and those of {FORMATS_PAGE}",
         )
     if text_format is TextFormat.SEPARATED:
         return Layout(

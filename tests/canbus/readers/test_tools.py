@@ -457,7 +457,7 @@ def test_binary_log_is_known_by_its_name(tmp_path: Path, name: str) -> None:
 def test_header_that_is_not_known_is_refused_with_what_columns_must_mean(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("when,who,what,bad\n1.0,0A1,00,0\n")
-    with pytest.raises(RecordingError, match=r"seconds \(or say --time-unit .*hexadecimal \(or say --ids decimal"):
+    with pytest.raises(RecordingError, match=r"seconds \(or say --time-unit\) .*hexadecimal .*\(or say --ids decimal"):
         read_recording(path)
 
 
