@@ -11,10 +11,13 @@ from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
     compared_table,
+    format_share,
+    format_value,
     hidden_table,
     kinds_table,
     models_table,
     scores_table,
+    summary_table,
     vehicles_table,
 )
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
@@ -24,7 +27,7 @@ from kdgat.can.plan import FAMILY as NAME
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, describe_labels, train_graphs
 from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.family.protocol import VALIDATION
-from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table
+from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table, counted
 from kdgat.stage import RunDirectory
 
 if TYPE_CHECKING:
@@ -118,7 +121,7 @@ class CanFamily(Family):
         return collect_results(output)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
+        """Return what the default detector finds; in detail the F1 of every model, and what these numbers hide."""
         more = (
             compared_table(results),
             hidden_table(results),
@@ -127,16 +130,26 @@ class CanFamily(Family):
         )
         if not results.scenarios:  # nothing was tested: these tables would be headings alone
             return [table for table in (hidden_table(results),) if table is not None]
-        return [scores_table(results), models_table(results), *(table for table in more if table is not None)]
+        details = (scores_table(results), models_table(results), *more)
+        return [summary_table(results), *(table for table in details if table is not None)]
 
     def conclusions(self, results: Results) -> list[str]:
         """Say in one sentence how the default detector scores."""
-        f1 = ", ".join(
-            f"{scenario} {'-' if value is None else f'{value:.4f}'}" for scenario, value in results.f1.items()
-        )
-        if not f1:
+        rows = list(results.scenarios.values())
+        if not rows:
             return [NOTHING_TESTED]
-        return [f"{DEFAULT_DETECTOR}: F1 {f1}"]
+        episodes = [row.breakdown.episodes for row in rows if row.breakdown and row.breakdown.episodes]
+        f1 = [row.f1 for row in rows if row.f1 is not None]
+        said = []
+        if num_attacks := sum(one.num_episodes for one in episodes):
+            said.append(f"{sum(one.num_found for one in episodes):,} of {counted(num_attacks, 'attack')} found")
+        if f1:
+            worst, best = (format_value(one) for one in (min(f1), max(f1)))
+            said.append(f"F1 {worst}" + (f" to {best}" if len(f1) > 1 else ""))
+        rates = [row.false_alarm_rate for row in rows if row.false_alarm_rate is not None]
+        if rates:
+            said.append(f"{format_share(max(rates))} of windows without attack are false alarms, at most")
+        return [f"{DEFAULT_DETECTOR}: {'; '.join(said)}"]
 
     def report(self, content: RunContent[Results]) -> Document:
         """Return the sections of the report."""

@@ -47,6 +47,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         dataset: Dataset = None,
         catalog: options.Catalog = None,
         profile: Profile = None,
+        tables: options.Tables = False,
         quiet: options.Quiet = False,
         *,
         jobs_at: JobOptions,
@@ -78,7 +79,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
             for note in detects.notes(results):
                 print(note, file=sys.stderr)
         console = output_console()
-        print_tables(console, family.tables(results))
+        print_tables(console, family.tables(results), has_details=tables)
         if json_path is not None:
             console.print(f"results  {json_path.absolute()}", soft_wrap=True)
 

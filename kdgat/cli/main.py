@@ -112,6 +112,19 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
 }
 
+# What people want -> a command that does it, and the commands for it. `stage` is what jobs run.
+TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Train": (
+        "kdgat train trees --out runs/trees",
+        ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
+    ),
+    "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate", "export")),
+    "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
+    "Keep models trained": ("kdgat night my_cars --inbox inbox", ("night", "model")),
+    "Use a cluster": ("kdgat site list", ("site", "image", "history")),
+    "Know this machine": ("kdgat doctor", ("doctor", "gpu")),
+}
+
 # Commands and options of the release before, with what has taken their place.
 REMOVED = {
     "kdgat calibrate": "use `kdgat profile LOG... --out FILE --model RUN`, whose FILE `--profile` takes",
@@ -257,17 +270,17 @@ def describe_groups() -> str:
     """Return what `kdgat --help` prints: made here, because a library for command lines takes longer to import."""
     width = max(map(len, COMMAND_GROUPS)) + 4
     lines = []
-    for name, group in COMMAND_GROUPS.items():
-        # Between words: a terminal would break a line in the middle of one, and begin the rest at its left edge.
-        first, *rest = textwrap.wrap(group.help, HELP_WIDTH - width)
-        lines += [f"  {name}".ljust(width) + first, *(" " * width + line for line in rest)]
+    for topic, (example, names) in TOPICS.items():
+        lines += ["", f"{topic}:".ljust(HELP_WIDTH - len(example)) + example]
+        for name in names:
+            # Between words: a terminal would break a line in the middle of one, and begin the rest at its left edge.
+            first, *rest = textwrap.wrap(COMMAND_GROUPS[name].help, HELP_WIDTH - width)
+            lines += [f"  {name}".ljust(width) + first, *(" " * width + line for line in rest)]
     return "\n".join(
         [
             "Usage: kdgat COMMAND [ARGUMENTS]",
             "",
             *textwrap.wrap(HELP, HELP_WIDTH, initial_indent="  ", subsequent_indent="  "),
-            "",
-            "Commands:",
             *lines,
             "",
             "kdgat COMMAND --help says more; kdgat --version;",

@@ -35,6 +35,7 @@ Pool = Annotated[
     int, typer.Option("--pool", min=0, metavar="N", help="Workers that make the parts of preparations side by side.")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+Tables = Annotated[bool, typer.Option("--tables", help="All tables of the results: every model, every detail.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 OfFamily = Annotated[str | None, typer.Option("--family", metavar="NAME", help="This family alone.")]
 OfStage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="This stage alone.")]

@@ -62,17 +62,22 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
 @app.command()
 def show(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Output directory of `kdgat train`.")],
+    tables: options.Tables = False,
     as_json: AsJson = False,
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
-    from kdgat.family import flattened, read_summary
-    from kdgat.run import Table
+    from kdgat.family import find_family, flattened, read_summary
+    from kdgat.run import OutputDirectory, Table
 
     found = read_summary(run)
     for text in _unwatched([found]):
         typer.echo(text, err=True)
     if as_json:
         _print_json(_as_json(found))
+        return
+    if tables:
+        family = find_family(found.index.family)
+        _print_tables(family.tables(family.results.read(OutputDirectory(run).results_path)))
         return
     about = [
         ["run", str(run)],
@@ -87,7 +92,7 @@ def show(
     usual = _preset_of(found)
     own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
     stages = [[one.name, one.state, str(one.attempts), one.reason] for one in found.index.stages]
-    tables = [
+    shown = [
         Table.of(["", ""], about, "Run", text_columns=(0, 1)),
         Table.of(["stage", "state", "attempts", "why"], stages, "Stages", text_columns=(0, 1, 3)),
         Table.of(
@@ -95,7 +100,7 @@ def show(
         ),
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
-    _print_tables([table for table in tables if table.rows])
+    _print_tables([table for table in shown if table.rows])
 
 
 @app.command()

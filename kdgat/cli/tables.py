@@ -37,10 +37,10 @@ def error_console() -> Console:
     return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PLAIN_WIDTH)
 
 
-def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
-    """Print tables of results; in a place too narrow for one its names are broken into lines."""
+def print_tables(console: Console, tables: Sequence[TableOfTexts], *, has_details: bool = True) -> None:
+    """Print tables of results, with those of details or without; where one is too wide its names are broken."""
     for table in tables:
-        if table.in_terminal:
+        if has_details or not table.is_detail:
             caption = f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]"
             console.print(caption, soft_wrap=console.width >= PLAIN_WIDTH)  # a terminal would break it within words
             for drawn in fitting(table, console):

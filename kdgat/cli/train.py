@@ -1,5 +1,6 @@
 """`kdgat train FAMILY`: the whole flow with one command."""
 
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,9 +65,12 @@ def print_results(family: "Family", output: "OutputDirectory") -> None:
 
     console = output_console()
     results = family.results.read(output.results_path)
-    print_tables(console, family.tables(results))
+    tables = family.tables(results)
+    print_tables(console, tables, has_details=False)
     for sentence in family.conclusions(results):
         console.print(sentence, soft_wrap=True)
     console.print(f"results  {output.results_path}", soft_wrap=True)
     if output.report_path.is_file():
         console.print(f"report   {output.report_path}", soft_wrap=True)
+    if any(table.is_detail for table in tables):
+        console.print(f"details  kdgat runs show {shlex.quote(str(output.path))} --tables", soft_wrap=True)

@@ -37,7 +37,7 @@ class Table:
     caption: str
     text_columns: tuple[int, ...] = (0,)
     key: str = ""  # of the artifact in the Prefect UI: small letters and dashes
-    in_terminal: bool = True
+    is_detail: bool = False  # of a result: printed where somebody asks for all
     is_whole: bool = False  # people copy what stands here (ids, paths): a narrow place splits the table, never a cell
 
     @staticmethod

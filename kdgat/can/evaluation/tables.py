@@ -14,6 +14,32 @@ COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."
 
 
+def summary_table(results: Results) -> Table:
+    """Return what a person asks first of the default detector: one row per scenario of recordings that nobody saw."""
+    rows = []
+    for name, scenario in results.scenarios.items():
+        row = scenario.breakdown
+        episodes = None if row is None else row.episodes
+        has_attacks = episodes is not None and episodes.num_episodes > 0
+        interval = "" if row is None or row.f1_interval is None else f" ({format_interval(row.f1_interval)})"
+        hourly = None if row is None else row.false_alarms_per_hour
+        rows.append(
+            [
+                name,
+                f"{episodes.num_found:,} of {episodes.num_episodes:,}" if episodes is not None and has_attacks else "-",
+                f"{format_short(episodes.median_delay_s)} s" if episodes is not None and has_attacks else "-",
+                "-" if scenario.f1 is None else f"{format_value(scenario.f1)}{interval}",
+                format_share(scenario.false_alarm_rate),
+                "-" if hourly is None else format_short(hourly),
+            ]
+        )
+    header = ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "an hour"]
+    caption = (
+        f"{DEFAULT_DETECTOR} ({results.detector.name}) on test recordings; false alarms: of windows without attack"
+    )
+    return Table.of(header, rows, caption)
+
+
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
     """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
     header = ["scenario", "windows", "attacks", *columns, "AUC", "false alarms", "F1 over seeds"]
@@ -32,9 +58,8 @@ def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]
                 format_spread(over),
             ]
         )
-    return Table.of(
-        header, rows, f"{DEFAULT_DETECTOR} ({results.detector.name}): {results.detector.rule}", key="scores"
-    )
+    caption = f"{DEFAULT_DETECTOR} ({results.detector.name}): {results.detector.rule}"
+    return replace(Table.of(header, rows, caption, key="scores"), is_detail=True)
 
 
 def models_table(results: Results) -> Table:
@@ -50,7 +75,7 @@ def models_table(results: Results) -> Table:
         rows.append([model, *values])
     rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
     seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
-    return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
+    return replace(Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models"), is_detail=True)
 
 
 def hidden_table(results: Results) -> Table | None:
@@ -67,7 +92,7 @@ def hidden_table(results: Results) -> Table | None:
     body = []
     for name, row in known.items():
         found = [row.recall_by_count.get(count) for count in counts]
-        cells = ["-" if one is None else f"{format_short(one.recall)} ({one.num_windows:,})" for one in found]
+        cells = ["-" if one is None else f"{format_share(one.recall)} of {one.num_windows:,}" for one in found]
         cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
         cells += [format_short(row.false_alarms_per_hour)]
         episodes = row.episodes
@@ -86,7 +111,7 @@ def hidden_table(results: Results) -> Table | None:
     ]
     if shares:
         caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
-    return Table.of(header, body, caption, key="what-hides")
+    return replace(Table.of(header, body, caption, key="what-hides"), is_detail=True)
 
 
 def vehicles_table(results: Results) -> Table | None:
@@ -110,7 +135,7 @@ def vehicles_table(results: Results) -> Table | None:
         body.append([name, *cells, format_short(episodes / hours if hours else None)])
     header = ["scenario", "vehicles", "without", "windows", "median vehicle", "worst", "pooled", "alarms an hour"]
     caption = "false alarms of windows by vehicle; alarms less than a second apart are one"
-    return Table.of(header, body, caption, key="vehicles") if body else None
+    return replace(Table.of(header, body, caption, key="vehicles"), is_detail=True) if body else None
 
 
 def kinds_table(results: Results) -> Table | None:
@@ -125,13 +150,13 @@ def kinds_table(results: Results) -> Table | None:
     body = [
         [
             kind,
-            *(f"{format_short(found[kind].recall)} of {found[kind].num_windows:,}" if kind in found else "-"
+            *(f"{format_share(found[kind].recall)} of {found[kind].num_windows:,}" if kind in found else "-"
               for found in known.values()),
         ]
         for kind in kinds
     ]  # fmt: skip
     table = Table.of(["kind", *known], body, "recall of attacked windows by kind of attack", key="recall-by-kind")
-    return replace(table, in_terminal=False)
+    return replace(table, is_detail=True)
 
 
 def compared_table(results: Results) -> Table | None:
@@ -139,7 +164,7 @@ def compared_table(results: Results) -> Table | None:
     table = models_table(results)
     rows = [row for row in table.rows if row[0].text in COMPARED]
     caption = "the autoencoder, the attention network without and with a curriculum, side by side (F1)"
-    compared = replace(table, rows=rows, caption=caption, key="autoencoder-and-gat", in_terminal=False)
+    compared = replace(table, rows=rows, caption=caption, key="autoencoder-and-gat", is_detail=True)
     return compared if len(rows) > 1 else None
 
 
@@ -153,10 +178,22 @@ def format_value(value: float | None) -> str:
     return "<0.0001" if text == "0.0000" and value > 0 else text
 
 
-def format_short(value: float | None) -> str:
-    """Write a value with three significant digits, a share below 1 never as 1."""
+def format_share(value: float | None) -> str:
+    """Write a share in percent with three significant digits, never rounding up to all nor down to nothing."""
     if value is None:
         return "-"
+    text = f"{100.0 * value:.3g}"
+    if text == "100" and value < 1.0:
+        return ">99.9 %"
+    return "<0.01 %" if 0.0 < value < 1e-4 else f"{text} %"
+
+
+def format_short(value: float | None) -> str:
+    """Write a value with three significant digits, or none behind the point; a share below 1 never as 1."""
+    if value is None:
+        return "-"
+    if abs(value) >= 1000.0:
+        return f"{value:,.0f}"
     text = f"{value:.3g}"
     return ">0.999" if text == "1" and value < 1 else text
 

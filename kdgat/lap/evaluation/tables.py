@@ -94,7 +94,7 @@ def results_table(results: LapResults) -> Table:
                 format_number(trained.times_scipy if trained else None, 2),
             ]
         )
-    return replace(Table.of(RESULTS_HEADINGS, rows, RESULTS_CAPTION, key="warm-starts"), in_terminal=False)
+    return replace(Table.of(RESULTS_HEADINGS, rows, RESULTS_CAPTION, key="warm-starts"), is_detail=True)
 
 
 def _compared(

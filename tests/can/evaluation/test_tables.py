@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
-from kdgat.can.evaluation.tables import format_value, models_table, scores_table, vehicles_table
+from kdgat.can.evaluation.tables import format_share, format_value, models_table, scores_table, vehicles_table
 from kdgat.can.family import FAMILY
 from tests.can.example_results import example
 
@@ -80,4 +80,30 @@ def test_what_a_run_decides_by_has_one_name() -> None:
     results = Results.model_validate(example())
     assert scores_table(results).caption.startswith(f"default detector ({results.detector.name}): ")
     assert models_table(results).rows[-1][0].text == "default detector"
-    assert FAMILY.conclusions(results)[0].startswith("default detector: F1 ")
+    assert FAMILY.conclusions(results)[0].startswith("default detector: ")
+
+
+def test_the_first_result_is_one_table_and_all_others_are_asked_for() -> None:
+    content = example()
+    content["scenarios"]["test_01"]["breakdown"] = {
+        "episodes": {"num_episodes": 8, "num_found": 7, "median_delay_s": 0.0412, "worst_delay_s": 2.0},
+        "false_alarms_per_hour": 2463.4,
+        "f1_interval": {"low": 0.982, "high": 0.9999},
+    }
+    results = Results.model_validate(content)
+    first, *others = FAMILY.tables(results)
+    assert not first.is_detail
+    assert all(table.is_detail for table in others)
+    header, rows = first.texts
+    assert header == ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "an hour"]
+    assert rows[0][:3] == ["test_01", "7 of 8", "0.0412 s"]
+    assert rows[0][3].endswith(" (0.982 to >0.999)")
+    assert rows[0][4].endswith(" %")
+    assert rows[0][5] == "2,463"
+    assert "7 of 8 attacks found; F1 " in FAMILY.conclusions(results)[0]
+
+
+def test_shares_are_in_percent_and_never_look_better_than_they_are() -> None:
+    assert [format_share(one) for one in (1.0, 0.99999, 0.956, 0.00102, 0.00001, 0.0, None)] == [
+        "100 %", ">99.9 %", "95.6 %", "0.102 %", "<0.01 %", "0 %", "-",
+    ]  # fmt: skip

@@ -20,7 +20,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> LapResults:
 
 def printed(results: LapResults, width: int) -> str:
     console = Console(file=StringIO(), width=width)
-    print_tables(console, FAMILY.tables(results))
+    print_tables(console, FAMILY.tables(results), has_details=False)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
