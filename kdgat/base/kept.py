@@ -32,7 +32,7 @@ def refuse_newer(
         key: of the schema.
     """
     version = content.get(key) if isinstance(content, Mapping) else None
-    if isinstance(version, Real) and float(version) > known:
+    if isinstance(version, Real) and (version if isinstance(version, int) else float(version)) > known:
         raise error(
             f"{place} was written by a newer kdgat ({key} is {version}, this one reads up to {known}): update kdgat"
         )
