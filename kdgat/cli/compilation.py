@@ -133,12 +133,15 @@ def compilation_told(*, quiet: bool) -> Iterator[Compilation]:
         if callable(before):
             before(number, frame)
 
+    has_handler = callable(before)  # not where a shell lets a background command ignore Ctrl-C
     with events.install_listener("numba:compile", Teller()):
-        signal.signal(signal.SIGINT, stop)
+        if has_handler:
+            signal.signal(signal.SIGINT, stop)
         try:
             yield compilation
         finally:
-            signal.signal(signal.SIGINT, before)
+            if has_handler:
+                signal.signal(signal.SIGINT, before)
             compilation.leave()
 
 

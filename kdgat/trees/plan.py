@@ -9,6 +9,7 @@ Without labels there is no fine-tuning and nothing to compare it with. With `sta
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kdgat.base import UserError
 from kdgat.run import EVALUATION, WEIGHTS, PlannedStage
 from kdgat.run.plan import InputReference, with_dependencies
 from kdgat.trees.config import TreesConfig
@@ -46,7 +47,16 @@ def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[Planned
     plan = [KINDS[PREPARE].plan(PREPARE, _ALL, config.data.seed, sections)]
     for seed in config.seeds:
         plan += _of_seed(config, seed, config.label_fractions if has_labels else ())
-    return with_dependencies(plan, {stage.name for stage in plan if stage.stage in config.stages})
+    wanted = {stage.name for stage in plan if stage.stage in config.stages}
+    if not wanted:
+        why = (
+            "start_from takes the place of the pretraining" if config.start_from else "no tree has a label that is used"
+        )
+        raise UserError(
+            f"stages: there is no {', '.join(config.stages)} in this run, because {why}: choose others, or see "
+            "data.labels and label_fractions"
+        )
+    return with_dependencies(plan, wanted)
 
 
 def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> list[PlannedStage]:

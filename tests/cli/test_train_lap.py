@@ -61,7 +61,6 @@ def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_sam
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ((), "stages: mid_1536 starts from the weights of small_1024_only"),
         (("-O", "start_from=other"), "no run and no weights are there"),
     ],
 )

@@ -2,8 +2,9 @@
 
 import pytest
 
-from kdgat.base import ConfigurationError
+from kdgat.base import ConfigurationError, UserError
 from kdgat.trees.config import TreesConfig
+from kdgat.trees.plan import plan_trees
 
 
 @pytest.mark.parametrize("preset", ["quick", "full", "tutorial"])
@@ -35,3 +36,9 @@ def test_a_wrong_override_is_refused_without_the_rest_of_the_configuration(overr
 def test_what_is_read_may_be_set_beside_a_folder() -> None:
     config = TreesConfig.from_preset("quick", {}, ["data.data_root=mine", "data.target=a", "data.contract=true"])
     assert (config.data.target, config.data.contract) == ("a", True)
+
+
+def test_stages_that_come_to_nothing_are_refused_with_the_reason() -> None:
+    config = TreesConfig.from_preset("quick", {"stages": ["finetune"], "label_fractions": []})
+    with pytest.raises(UserError, match=r"stages: there is no finetune in this run, because no tree has a label"):
+        plan_trees(config, ())

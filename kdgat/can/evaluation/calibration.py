@@ -318,14 +318,14 @@ class OperatingPoint(Config):
         """Choose the threshold for one vehicle by minutes of it without attack: lower than without them, or higher.
 
         Lower costs nothing that the budget does not allow. Higher costs alarms: only where more of these windows reach
-        the usual threshold than the budget allows, beyond chance (CONFIDENCE). A usual one that training has set above
+        the run's own threshold than the budget allows, beyond chance (CONFIDENCE). One that training has set above
         the default knows other vehicles' windows: it comes down only where fewer do, beyond chance.
 
         `default` is the threshold of the configuration, `trained` the one that training has set; the rest is as of
         `of_benign`, MIN_WINDOWS at least.
         """
         scores = np.asarray(logits, np.float64)
-        usual = max(default, trained)
+        usual = trained
         allowed = budget * seconds / SECONDS_PER_HOUR / scores.size
         fewest, most = wilson_interval(int(np.count_nonzero(scores >= usual)), scores.size, CONFIDENCE)
         highest = max(usual, HIGHEST_LOGIT) if fewest > allowed else usual

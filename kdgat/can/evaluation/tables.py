@@ -27,7 +27,7 @@ def summary_table(results: Results) -> Table:
             [
                 name,
                 f"{episodes.num_found:,} of {episodes.num_episodes:,}" if episodes is not None and has_attacks else "-",
-                f"{format_short(episodes.median_delay_s)} s" if episodes is not None and has_attacks else "-",
+                f"{format_short(episodes.median_delay_s)} s" if episodes is not None and episodes.num_found else "-",
                 "-" if scenario.f1 is None else f"{format_value(scenario.f1)}{interval}",
                 format_share(scenario.false_alarm_rate),
                 "-" if hourly is None else format_short(hourly),
@@ -192,7 +192,7 @@ def format_short(value: float | None) -> str:
     """Write a value with three significant digits, or none behind the point; a share below 1 never as 1."""
     if value is None:
         return "-"
-    if abs(value) >= 1000.0:
+    if abs(value) >= 999.5:
         return f"{value:,.0f}"
     text = f"{value:.3g}"
     return ">0.999" if text == "1" and value < 1 else text

@@ -258,7 +258,7 @@ def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     return RecordingError(
         path,
         f"has the header {shown}, which is not known; name the columns {PLAIN_COLUMNS}, in seconds (or "
-        f"say --time-unit) and hexadecimal (or say --ids decimal); labels: {FORMATS_PAGE}",
+        f"say --time-unit) and hexadecimal (or say --ids decimal); labels: --label-column NAME, {FORMATS_PAGE}",
     )
 
 

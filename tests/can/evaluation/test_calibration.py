@@ -267,7 +267,7 @@ def test_the_threshold_is_never_below_what_is_more_likely_benign_than_not() -> N
     assert point.expected_alarms_per_hour < 72.0
 
 
-def of_vehicle(logits: np.ndarray, trained: float = 0.0) -> OperatingPoint:
+def of_vehicle(logits: np.ndarray, trained: float = VEHICLE_DEFAULT) -> OperatingPoint:
     seconds = len(logits) * WINDOW_S
     return OperatingPoint.of_vehicle(logits, seconds, 72.0, VEHICLE_DEFAULT, trained, "clean minutes of drive")
 

@@ -169,7 +169,7 @@ def test_the_command_writes_the_profile_and_evaluate_takes_it(
     assert len(Profile.read(path).drives) == 2
     assert [one.operating_point.alarms_per_hour for one in thresholds_of(Profile.read(path))] == [40.0]
     data = ("--run", trained_run.path, "--data-root", data_root)
-    used = kdgat("evaluate", "can", *data, "--profile", path, "--quiet", status=0)
+    used = kdgat("evaluate", "can", *data, "--profile", path, "--tables", "--quiet", status=0)
     assert "clean minutes of drive.parquet, 1," in used.stdout
     assert "what hides behind the F1" in used.stdout
     trained = next((data_root / "synthetic").glob("train_01*"))

@@ -308,3 +308,34 @@ def test_a_bus_that_stays_fuller_becomes_a_state_of_the_car() -> None:
     found, ends = _judged(rows), _times(rows)
     assert found.is_alarm[(ends > BEGIN_S + 1.0) & (ends < BEGIN_S + 20.0)].any()
     assert not found.is_alarm[ends > BEGIN_S + 80.0].any()
+
+
+def test_replays_of_the_bus_teach_nothing_however_often_they_come() -> None:
+    rows = _sampled(_car(100.0))
+    begins = np.arange(30.0, 90.0, 10.0)
+    replayed = [
+        (begin + time_s - 10.0, one, data) for begin in begins for time_s, one, data in rows if 10.0 <= time_s < 13.0
+    ]
+    found, ends = _judged(rows + replayed), _times(rows + replayed)
+    for begin in begins:
+        assert found.is_alarm[(ends > begin + 0.5) & (ends < begin + 3.0)].mean() > 0.7
+
+
+def test_helpers_that_wake_do_not_let_a_replay_pass() -> None:
+    rows = _sampled(_car())
+    helpers = [
+        (25.0 + place / 9.0 + count / 6.0, 0x700 + place, bytes(8)) for place in range(4) for count in range(200)
+    ]
+    replayed = [
+        (time_s + shift, one, data) for shift in (20.0, 20.003) for time_s, one, data in rows if 10.0 <= time_s < 20.0
+    ]
+    found, ends = _judged(rows + helpers + replayed), _times(rows + helpers + replayed)
+    assert not found.is_alarm[ends < BEGIN_S].any()
+    assert found.is_alarm[(ends > BEGIN_S + 1.0) & (ends < END_S)].mean() > 0.9
+
+
+def test_a_few_identifiers_that_come_once_do_not_let_a_flood_pass() -> None:
+    once = [(15.0 + 0.001 * place, 0x600 + place, bytes(8)) for place in range(16)] + [(15.112, 0x620, bytes(8))]
+    rows = _car() + once + _flood(3.0)
+    found, ends = _judged(rows), _times(rows)
+    assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < END_S)].mean() > 0.95

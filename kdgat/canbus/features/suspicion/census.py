@@ -83,6 +83,8 @@ def look_at_all(
             bus[IS_FUZZED], bus[FUZZED_SINCE] = 1.0, now - 1.0
     else:
         bus[NUM_STRANGE] = 0.0
+        if not is_on:  # it was a single look, and no attack
+            bus[IS_FUZZED] = 0.0
     if newest >= 0 and _came_alone(habits, newest, num_ids) and habits[newest, habit.KEPT] > 16.0:
         kept = np.int64(habits[newest, habit.KEPT]) - 1
         if ring[newest, kept & (RING - 1)] - ring[newest, (kept - 16) & (RING - 1)] < 16.0 * _NEW_S:

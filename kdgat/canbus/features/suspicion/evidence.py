@@ -80,13 +80,14 @@ _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
     LOAD_MOST,  # the most messages that came in some of them,
     LOAD_FRESH,
     LOAD_WAITING,
-    LOAD_ACTIVE,  # of how many identifiers,
-    LOAD_LEARNS,  # until when more of them wake,
-    LOAD_FULL,  # for how long there were more than that
+    LOAD_NEXT,
+    LOAD_ANCHOR,  # the most of the free time,
+    LOAD_FREE,  # until when that is,
+    LOAD_FULL,  # and for how long there were more than the most
     LOAD,  # messages in each of the last slices: this column and those that follow
-) = range(35)
+) = range(36)
 NUM_SLICES: Final = 4
-NUM_BUS: Final = 34 + NUM_SLICES
+NUM_BUS: Final = 35 + NUM_SLICES
 
 
 def kind_of_reason(reason: int) -> int:

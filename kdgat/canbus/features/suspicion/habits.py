@@ -76,6 +76,7 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     STILL,  # messages in a row in which no counter counted
     NUM_BROKEN,  # counters of late, each of which counts less with every message
     SEEN_BEFORE,  # the last slice of time
+    RATE,  # messages a second, of its first seconds
     STRETCH_SINCE,  # last time that so many messages had come,
     STRETCH,  # how long they took,
     IS_STEADY,  # and that those before took as long
@@ -83,8 +84,8 @@ _FIRST_INTERVALS = 8.0  # whose mean is usual; from the first alone, which may b
     IS_RECALLED,  # a profile knows it,
     IS_UNEVEN,  # and that it does not come evenly
     BITS,  # that changed in the last four messages: this column and the three that follow
-) = range(46)
-NUM_HABITS: Final = 49
+) = range(47)
+NUM_HABITS: Final = 50
 # Rows of the arrival curves of an identifier.
 COMMITTED, FRESH, WAITING, NEXT = range(4)
 

@@ -43,10 +43,11 @@ from kdgat.canbus.features.suspicion.evidence import (
     KIND_OF_REASON,
     LAST_EVIDENCE,
     LAST_SUSPICION,
-    LOAD_ACTIVE,
+    LOAD_ANCHOR,
     LOAD_FRESH,
     LOAD_FULL,
     LOAD_MOST,
+    LOAD_NEXT,
     LOAD_WAITING,
     MANY_BITS,
     NEED,
@@ -83,7 +84,7 @@ from kdgat.canbus.features.suspicion.known import (
     nothing_known,
     recall,
 )
-from kdgat.canbus.features.suspicion.load import commit_load, find_load
+from kdgat.canbus.features.suspicion.load import commit_load, find_load, forget_load
 from kdgat.canbus.features.suspicion.sender import is_flood, judge_message
 
 _SCAN_S = 0.02  # between two looks at all identifiers
@@ -231,10 +232,11 @@ def _judge(
             bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = bus[NUM_NEWCOMERS] = 0.0
             bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
             bus[NEXT_SCAN] = now + _SCAN_S
-            bus[LOAD_MOST] = bus[LOAD_FRESH] = bus[LOAD_WAITING] = bus[LOAD_ACTIVE] = bus[LOAD_FULL] = 0.0
+            for column in (LOAD_MOST, LOAD_FRESH, LOAD_WAITING, LOAD_NEXT, LOAD_ANCHOR, LOAD_FULL):
+                bus[column] = 0.0
         heed_stall(bus, now, breaks[message] == RESUMED)
         bus[NOW] = now
-        reason, suspect, weight = NOTHING, number, 0.0
+        reason, suspect, weight, fullest = NOTHING, number, 0.0, -1
         if is_new[message]:
             rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
             if sender >= 0:
@@ -288,6 +290,7 @@ def _judge(
             # Who the profile does not know speaks against itself by each message, and by nothing between them.
             is_unknown = len(profile.identifier) > 0 and rows[suspect] < 0
             is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS, BREAK, CHECKSUM)
+            is_brief = is_brief and fullest < 0
             weigh(habits[suspect], bus, now, reason, weight, is_brief)
         if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > bus[HOLD]:
             if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
@@ -306,6 +309,7 @@ def _judge(
             if now - bus[GENERATION] > habit.FORGOTTEN_S:
                 bus[GENERATION] = now
                 habit.forget(habits, curves, num_ids)
+                forget_load(bus)
 
 
 @njit(cache=True)
