@@ -257,8 +257,8 @@ def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str
     shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
     return RecordingError(
         path,
-        f"has the header {shown}, which is not known; name the columns {PLAIN_COLUMNS}, in seconds (or "
-        f"say --time-unit) and hexadecimal (or say --ids decimal); labels: --label-column NAME, {FORMATS_PAGE}",
+        f"has the header {shown}, which is not known; columns: {PLAIN_COLUMNS}, in seconds (or "
+        f"say --time-unit) and hexadecimal (or say --ids decimal); labels: --label-column, {FORMATS_PAGE}",
     )
 
 

@@ -119,7 +119,7 @@ def test_the_column_of_labels_can_be_named() -> None:
 
 def test_a_header_with_an_unknown_column_is_refused_with_the_option_that_makes_it_the_labels() -> None:
     lines = ["time,id,data,malicious", "0.1,1F3,00,no"]
-    with pytest.raises(RecordingError, match="labels: --label-column NAME"):
+    with pytest.raises(RecordingError, match="labels: --label-column"):
         find_columns(Path("a.csv"), lines, NO_OPTIONS)
 
 
