@@ -20,17 +20,15 @@ def summary_table(results: Results) -> Table:
     for name, scenario in results.scenarios.items():
         row = scenario.breakdown
         episodes = None if row is None else row.episodes
-        has_attacks = episodes is not None and episodes.num_episodes > 0
         interval = "" if row is None or row.f1_interval is None else f" ({format_interval(row.f1_interval)})"
-        hourly = None if row is None else row.false_alarms_per_hour
         rows.append(
             [
                 name,
-                f"{episodes.num_found:,} of {episodes.num_episodes:,}" if episodes is not None and has_attacks else "-",
-                f"{format_short(episodes.median_delay_s)} s" if episodes is not None and episodes.num_found else "-",
+                f"{episodes.num_found:,} of {episodes.num_episodes:,}" if episodes and episodes.num_episodes else "-",
+                f"{format_short(episodes.median_delay_s)} s" if episodes and episodes.num_found else "-",
                 "-" if scenario.f1 is None else f"{format_value(scenario.f1)}{interval}",
                 format_share(scenario.false_alarm_rate),
-                "-" if hourly is None else format_short(hourly),
+                format_short(None if row is None else row.false_alarms_per_hour),
             ]
         )
     header = ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "an hour"]

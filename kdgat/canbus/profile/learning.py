@@ -59,8 +59,9 @@ def learn_profile(
     first_s: dict[int, float] = {}
     latest_s: dict[int, float] = {}  # of a drive, before it came first
     num_present: Counter[int] = Counter()
+    learned_before = {drive.content_hash for drive in start.drives}
     for name, messages in drives:
-        if messages.content_hash() in [drive.content_hash for drive in start.drives]:
+        if learned_before and messages.content_hash() in learned_before:
             continue
         drive, found = _read(name, messages, is_trusted)
         present = set()
