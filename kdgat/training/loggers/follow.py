@@ -26,7 +26,7 @@ from kdgat.stage import RunDirectory
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED
 from kdgat.stage.process import leave, signal_on_parent_death
-from kdgat.stage.signals import stop_signals
+from kdgat.stage.signals import STOP_SIGNALS
 from kdgat.training.loggers.beside import STATE_FILE, End, Sent, read_state
 from kdgat.training.loggers.services import Place, close_logger, open_logger
 
@@ -158,8 +158,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(name, value)
     threading.excepthook = lambda _: None  # of libraries: who hands rows to their threads gets the same error
     directory = RunDirectory(parsed.directory)
-    # Signals are for training, which says what follows from them.
-    with stop_signals(), stage_log(directory, parsed.quiet):
+    # Signals are for training, which says what follows from them, however often they come. Not SIG_IGN: processes
+    # that libraries start would inherit that.
+    for number in STOP_SIGNALS:
+        signal.signal(number, lambda *_: None)
+    with stage_log(directory, parsed.quiet):
         place = Place(directory, parsed.fit)
         feed([Copy(name, place) for name in parsed.loggers], sys.stdin.fileno())
     return EXIT_FINISHED
