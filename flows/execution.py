@@ -7,13 +7,11 @@ from collections import Counter
 from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage, check_gpus_of_run
-from flows.pool import Pool
-from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import num_usable_cores
 from kdgat.base.configuration import numbers_of
 from kdgat.base.files import list_folder
@@ -31,6 +29,10 @@ from kdgat.run.plan import create_stage
 from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, RunDirectoryError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
+
+if TYPE_CHECKING:
+    from flows.pool import Pool
+    from flows.slurm_attempts import SlurmAttempts
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +73,11 @@ class Execution:
         self.run = self._plan.noting_inputs(self.run, output)
         self.index = new_index(self.run)
         output.write_index(self.index)
-        self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
+        self._jobs: SlurmAttempts | None = None
+        if is_cluster:
+            from flows import slurm_attempts  # Dask: seconds, of which a run of this machine has no use
+
+            self._jobs = slurm_attempts.SlurmAttempts(site, output.slurm_path, self._environment(), self.image)
 
     def _kept(self, run: Run) -> tuple[Run, KeptPlan]:
         """Choose the plan: that of the jobs which are under way, else the one that was made now."""
@@ -175,8 +181,10 @@ class Execution:
         """Tell whether another command has left a job that may be at this stage at this moment."""
         return self._jobs is not None and bool(AttemptLedger(directory).left_open())
 
-    def pool(self) -> Pool:
+    def pool(self) -> "Pool":
         """Return what makes the parts of a stage ahead of it."""
+        from flows.pool import Pool  # Prefect and Dask
+
         return Pool(self.site, self.num_pool_workers, self.output.slurm_path, self.image, self._environment())
 
     def runner(self, planned: PlannedStage) -> AttemptRunner:

@@ -5,11 +5,8 @@ model and no data, and whatever happens to it, the directories say how far the r
 """
 
 import contextlib
-import logging
-import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
@@ -18,28 +15,20 @@ from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import Conclusion, Stage, of_outcome, run_to_end
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.embedded.server import prefect_api
-from flows.execution import Execution, num_parallel_stages, num_ranks_of
+from flows.execution import Execution
 from flows.lost_runs import mark_lost_runs
 from flows.naming import artifact_scope
+from flows.open_run import BegunStage, OpenRun, open_run, opened_ahead
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
-from flows.signals import leave, stop_on_signals
+from flows.signals import leave
+from flows.stage_work import bearing_faults, perform
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest, decide
-from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
-from kdgat.cluster.ending import AttemptEnd
-from kdgat.cluster.history import finished_outcome
+from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, StageState
 from kdgat.run.directory import DONE_STATES
-from kdgat.stage import Failed as StageFailed
-from kdgat.stage import FailureKind, Finished, StageBusyError
-from kdgat.stage.faults import is_environment_fault, with_causes
 
-logger = logging.getLogger(__name__)
-
-T = TypeVar("T")
 WAIT_S: Final = 1.0
 StageFuture = PrefectConcurrentFuture[Any]
 Futures = dict[str, StageFuture]  # by name of the stage
@@ -48,108 +37,23 @@ Publish = Callable[[OutputDirectory, Sequence[StageFuture]], str]
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, retries=0, persist_result=False)
-def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
-    """Run one stage to its end and return how it ended as a state whose message a person can act on."""
-    try:
-        return bearing_faults(
-            lambda: _run_stage(planned, execution, stop),
-            stop,
-            AttemptLimits.of(execution.site),
-            lambda text: execution.note(planned, text),
-            execution.output,
-        )
-    except (ValueError, OSError) as error:  # for instance a recording that cannot be read
-        if stop.is_set() and is_environment_fault(error):
-            return Cancelled(message=execution.fail(planned, error, StageState.PAUSED))
-        return Failed(message=execution.fail(planned, error))
-
-
-def bearing_faults(
-    action: Callable[[], T],
-    stop: StopRequest,
-    limits: AttemptLimits,
-    say: Callable[[str], object],
-    output: OutputDirectory,
-) -> T:
-    """Do what can be done again, as often and as late as an attempt would be begun again on a broken filesystem."""
-    ends: list[AttemptEnd] = []
-    while True:
-        began = time.monotonic()
-        try:
-            return action()
-        except (ValueError, OSError) as error:
-            if stop.is_set() or not _passes(error, output):
-                raise
-            if time.monotonic() - began > LONGEST_OUTAGE_DELAY_S:  # it went on meanwhile
-                ends.clear()
-            end = of_outcome(StageFailed(kind=FailureKind.ENVIRONMENT, evidence=str(error)))
-            decision = decide(end, History(ends=tuple(ends)), limits)
-            if not isinstance(decision, Retry):
-                raise
-            ends.append(end)
-            text = f"asked again in {decision.delay_s:.0f} s: {error}"  # nothing was begun that would start again
-            get_run_logger().warning("%s", text)
-            say(text)
-            stop.wait(decision.delay_s)
-
-
-def _passes(error: ValueError | OSError, output: OutputDirectory) -> bool:
-    """Tell whether an error is one of the filesystem, or all of the output is away, and not of who works there."""
-    causes = list(with_causes(error))
-    if any(isinstance(one, StageBusyError) for one in causes):
-        return False
-    places = (output.path, output.slurm_path)  # where nothing lies that a stage reads
-    missing = [Path(str(one.filename)).parent for one in causes if isinstance(one, FileNotFoundError)]
-    return is_environment_fault(error) or any(folder in places for folder in missing)
-
-
-def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
-    logger = get_run_logger()
-    directory = execution.open_directory(planned)
-    for text in execution.cancel_orphans():
-        logger.warning("%s", text)
-    if finished_outcome(directory) is not None and (text := directory.reopen()):
-        logger.warning("%s: %s", planned.name, text)
-        execution.note(planned, text)
-        directory = execution.open_directory(planned)
-    if (outcome := finished_outcome(directory)) is not None:
-        execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
-        message = execution.index.record(planned.name).message
-        message = message or "finished before, with the same inputs and configuration"
-        logger.info("%s: %s", message, directory.path)
-        return Completed(name="Cached", message=message)
-    logger.info("run directory %s", directory.path)
-
-    def log(line: str) -> None:
-        logger.info("%s", line)
-        execution.note(planned, line)
-
-    if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
-        execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, log)
-    scope = artifact_scope(execution.run, execution.output)
-    resources, changes = execution.adapted_resources(planned, directory)
-    for sentence in changes:
-        log(sentence)
-    conclusion = run_to_end(
-        Stage(
-            directory,
-            runner=execution.runner(planned),
-            stop=stop,
-            attempt_context=shown(planned.name, lambda message: execution.note(planned, message), scope),
-            on_line=log,
-            resources=resources,
-            limits=AttemptLimits.of(execution.site),
-            usage_path=execution.usage_path,
-        )
-    )
-    execution.conclude(planned, directory, conclusion)
-    match conclusion.outcome:
-        case Finished() as finished:
-            return Completed(message=finished.describe_metrics())
-        case StageFailed() as failed:
-            return Failed(message=failed.describe())
-        case paused:
-            return Cancelled(message=f"{paused.reason}; the next run goes on from its checkpoint")
+def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest, begun: BegunStage | None) -> State[Any]:
+    """Run one stage to its end, or show one that has begun, and return how it ended as a state a person can act on."""
+    log, scope = get_run_logger().log, artifact_scope(execution.run, execution.output)
+    if begun is not None:
+        end = begun.follow(log, shown(planned.name, lambda message: None, scope))
+    else:
+        context = shown(planned.name, lambda message: execution.note(planned, message), scope)
+        end = perform(planned, execution, stop, log, context)
+    match end.kind:
+        case "finished":
+            return Completed(message=end.message)
+        case "cached":
+            return Completed(name="Cached", message=end.message)
+        case "failed":
+            return Failed(message=end.message)
+        case "paused":
+            return Cancelled(message=end.message)
 
 
 def execute(
@@ -173,49 +77,52 @@ def execute(
         pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
         publish: writes the results of a run whose evaluations are done, and says in one sentence what they are.
     """
-    stop = StopRequest()
-    started = time.time()
-
-    def begin(action: Callable[[], T]) -> T:
-        return bearing_faults(action, stop, AttemptLimits.of(site), lambda text: None, output)
-
     with suspended_in_order(), site.creating_files(), contextlib.ExitStack() as stack:
-        owner = begin(lambda: stack.enter_context(held(output.lock)))
+        opened = opened_ahead(output)
+        if opened is None:
+            opening = open_run(
+                run, output, site, command_line, parallel_stages, pool,
+                tell=_warn, is_cancelled=in_any_thread(), held=held,
+            )  # fmt: skip
+            opened = stack.enter_context(opening)
         mark_lost_runs(output)
-        execution = begin(lambda: Execution(run, output, site, command_line, pool))
-        signals, prefect = stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop)
-        with contextlib.closing(execution), signals, prefect:
+        execution, stop = opened.execution, opened.stop
+        with stopping_with_prefect(stop):
             try:
-                num_ranks = max(map(num_ranks_of, run.plan), default=1)
-                num_stages = num_parallel_stages(
-                    run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks
-                )  # fmt: skip
-                futures = _run_stages(execution, stop, num_stages, owner.successor)
+                futures = _run_stages(opened)
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
         try:
-            publish_attempts(output, started, artifact_scope(run, output))
+            publish_attempts(output, opened.started, artifact_scope(run, output))
         except (OSError, ValueError) as error:  # a table for whoever looks, of what the files say
             get_run_logger().warning("no table of attempts: %s", error)
         return _conclude(execution, stop, publish, futures)
 
 
-def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, successor: Callable[[], str]) -> Futures:
-    futures: Futures = {}
+def _run_stages(opened: OpenRun) -> Futures:
+    execution, stop, futures = opened.execution, opened.stop, Futures()
     total = TotalProgress(artifact_scope(execution.run, execution.output))
+
+    def submit(planned: PlannedStage) -> None:
+        needed = [futures[name] for name in planned.depends_on]
+        begun = opened.begun.get(planned.name)
+        futures[planned.name] = run_stage.submit(  # type: ignore[call-overload]
+            planned, execution, stop, begun, wait_for=needed
+        )
+
+    opened.take_over()
+    for begun in opened.begun.values():
+        submit(begun.planned)
     while not execution.is_over():
-        if not stop.is_set() and (reason := successor()):
+        if not stop.is_set() and (reason := opened.owner.successor()):
             leave(stop, execution.site, reason)
         if stop.is_set():
             execution.block_rest(_stopped(stop))
         execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
         execution.block_unreachable()
-        for planned in execution.startable(parallel_stages - execution.num_running()):
-            needed = [futures[name] for name in planned.depends_on]
-            futures[planned.name] = run_stage.submit(  # type: ignore[call-overload]
-                planned, execution, stop, wait_for=needed
-            )
+        for planned in opened.startable():
+            submit(planned)
         total(execution.index.stages)
         execution.wait_for_change(WAIT_S)
     for future in futures.values():
@@ -240,7 +147,11 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures
         return publish(execution.output, evaluations)
 
     limits = AttemptLimits.of(execution.site)
-    return Completed(message=bearing_faults(finish, stop, limits, lambda text: None, execution.output))
+    return Completed(message=bearing_faults(finish, stop, limits, _warn, execution.output))
+
+
+def _warn(text: str) -> None:
+    get_run_logger().warning("%s", text)
 
 
 def _stopped(stop: StopRequest) -> str:
@@ -253,8 +164,11 @@ def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Sit
     Raises:
         RunError: if another process trains into the same output directory.
         UserError: if the embedded Prefect API does not come up.
+        KeyboardInterrupt: if a run that was opened ahead is asked to stop before that.
     """
-    with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path):
+    opened = opened_ahead(output)
+    require_wanted = opened.require_wanted if opened is not None else lambda: None
+    with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path, require_wanted):
         state = flow(out=output.path, site=site, **parameters, return_state=True)
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all

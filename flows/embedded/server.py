@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def prefect_api(database: Path, log: Path) -> Iterator[str]:
+def prefect_api(database: Path, log: Path, require_wanted: Callable[[], None] = lambda: None) -> Iterator[str]:
     """Yield the URL of a Prefect API: the configured one, or an embedded server that stops with the context.
 
     The embedded one asks for a string, which is made anew each time and lies in the environment of this process.
@@ -47,6 +47,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
     Args:
         database: file in which what the embedded server holds is kept; the history of earlier runs in it stays.
         log: file that takes what the embedded server prints.
+        require_wanted: raises an error where nobody wants it any more; called while it is waited for.
 
     Raises:
         UserError: if an installed package breaks the embedded server.
@@ -60,7 +61,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
                 yield configured
             return
         require_compatible(OF_EVERY_SERVER)
-        with _embedded(database, log) as (url, auth_string), _environment(_stated(url, auth_string)):
+        with _embedded(database, log, require_wanted) as (url, auth_string), _environment(_stated(url, auth_string)):
             try:
                 yield url
             finally:
@@ -68,7 +69,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
+def _embedded(database: Path, log: Path, require_wanted: Callable[[], None]) -> Iterator[tuple[str, str]]:
     """Start a server, yield its address and the string that it asks for, and keep its database when it has ended.
 
     One that ends over the database of earlier commands, of a newer Prefect or damaged, is started with an empty one.
@@ -83,13 +84,13 @@ def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
         local.fetch()
         process, url = _start(local, auth_string, log.absolute(), ports)
         try:
-            has_ended = not _wait_until_up(process, url, auth_string, log)
+            has_ended = not _wait_until_up(process, url, auth_string, log, require_wanted)
             if has_ended and local.path.is_file():
                 _stop(process)
                 said = _last_line(log)
                 local.forget()
                 process, url = _start(local, auth_string, log.absolute(), ports)
-                if has_ended := not _wait_until_up(process, url, auth_string, log):
+                if has_ended := not _wait_until_up(process, url, auth_string, log, require_wanted):
                     local.forget()
                 else:
                     local.set_aside(said)
@@ -232,10 +233,17 @@ def _drain_prefect_queues() -> None:
     EventsWorker.drain_all(timeout=DRAIN_TIMEOUT_S)
 
 
-def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str, log: Path) -> bool:
+def _wait_until_up(
+    process: subprocess.Popen[bytes], url: str, auth_string: str, log: Path, require_wanted: Callable[[], None]
+) -> bool:
     """Wait until a server answers; tell whether it does, or has ended. UserError if it does neither."""
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
-    wait_until(lambda: process.poll() is not None or answers(url, auth_string), limit_s)
+
+    def is_decided() -> bool:
+        require_wanted()
+        return process.poll() is not None or answers(url, auth_string)
+
+    wait_until(is_decided, limit_s)
     if process.poll() is not None:
         return False
     if answers(url, auth_string):

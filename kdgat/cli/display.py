@@ -35,7 +35,7 @@ from kdgat.stage import RunDirectory
 Place = OutputDirectory | Callable[[], OutputDirectory | None]
 
 POLL_S: Final = 0.5
-WAIT: Final = "waiting for the Prefect API"
+WAIT: Final = "starting"
 RESULTS: Final = "all stages are done: collecting results"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running

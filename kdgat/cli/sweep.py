@@ -99,11 +99,14 @@ def sweep_command(family: "Family") -> Any:
             planned.write(output)
 
         def run() -> "RunEnd":
-            with garbage_kept():
-                from flows.sweep import run_sweep  # Prefect: only who trains waits for it
+            from flows.open_run import head_start
 
             parallel_stages, pool = how.parallel_stages, how.pool
-            return run_sweep(output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request)
+            with head_start(planned.run, output, site, request, parallel_stages, pool):
+                with garbage_kept():
+                    from flows.sweep import run_sweep  # Prefect, which takes seconds
+
+                return run_sweep(output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request)
 
         def show(done: "OutputDirectory") -> None:
             """Nothing: trials are no run with results of its own."""

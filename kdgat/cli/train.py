@@ -43,13 +43,16 @@ def train_command(family: "Family") -> Any:
             config.require_loggers()
 
         def run() -> "RunEnd":
-            with garbage_kept():
-                from flows.training import run_training  # Prefect: only who trains waits for it
+            from flows.open_run import head_start
 
             parallel_stages, pool = how.parallel_stages, how.pool
-            return run_training(
-                family, config, output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request
-            )
+            with head_start(planned, output, site, request, parallel_stages, pool):
+                with garbage_kept():
+                    from flows.training import run_training  # Prefect, which takes seconds
+
+                return run_training(
+                    family, config, output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request
+                )
 
         def show(done: "OutputDirectory") -> None:
             print_results(family, done)

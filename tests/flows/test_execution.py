@@ -3,11 +3,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from prefect.client.schemas.objects import State
-from prefect.states import Completed
 
 from flows import stages
 from flows.attempts import Conclusion, LocalAttempts
@@ -17,7 +14,7 @@ from kdgat.base import UserError, num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.catalog import DatasetError
-from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site, StopRequest, decision
+from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site, decision
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits
 from kdgat.cluster.slurm import JobQueue
@@ -361,45 +358,6 @@ def test_processes_of_this_machine_leave_no_orphans(execution: Execution) -> Non
     assert execution.cancel_orphans() == []
 
 
-def test_a_filesystem_that_is_away_before_a_stage_begins_fails_no_stage(
-    execution: Execution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
-    (planned, *_) = execution.startable(1)
-    errors = [errno.ESTALE, errno.EDQUOT, errno.EIO, errno.EACCES]
-
-    def run_stage(*words: object) -> State[Any]:
-        if errors:
-            raise OSError(errors.pop(), "of this machine")
-        return Completed()
-
-    monkeypatch.setattr(stages, "_run_stage", run_stage)
-    assert stages.run_stage.fn(planned, execution, StopRequest()).is_completed()
-    assert execution.index.record(planned.name).state is StageState.RUNNING
-    assert "of this machine" in execution.index.record(planned.name).message
-
-
-def test_who_stops_while_a_filesystem_is_away_has_paused_a_stage_and_a_mistake_fails_it_at_once(
-    execution: Execution, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
-    (planned, *_) = execution.startable(1)
-    stop = StopRequest()
-    stop.set("SIGINT")
-
-    def run_stage(*words: object) -> State[Any]:
-        raise error
-
-    monkeypatch.setattr(stages, "_run_stage", run_stage)
-    error: Exception = OSError(errno.ESTALE, "Stale file handle")
-    assert stages.run_stage.fn(planned, execution, stop).is_cancelled()
-    assert execution.index.record(planned.name).state is StageState.PAUSED
-    assert execution.index.record(planned.name).message.startswith("ENVIRONMENT: ")
-    error = RunError("no such stage")
-    assert stages.run_stage.fn(planned, execution, StopRequest()).is_failed()
-
-
 @pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.EACCES, errno.ENOENT])
 @pytest.mark.parametrize("name", ["run.lock", "run-owner.json", "plan.json", "run.json"])
 def test_an_errno_of_the_runs_own_files_ends_no_command_that_begins(
@@ -408,7 +366,7 @@ def test_an_errno_of_the_runs_own_files_ends_no_command_that_begins(
     monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.0)
     monkeypatch.setattr(stages, "get_run_logger", lambda: logging.getLogger("run"))
     monkeypatch.setattr(stages, "mark_lost_runs", lambda output: 0)
-    monkeypatch.setattr(stages, "_run_stages", lambda execution, *words: execution.block_rest("seen"))
+    monkeypatch.setattr(stages, "_run_stages", lambda opened: opened.execution.block_rest("seen"))
     monkeypatch.setattr(stages, "publish_attempts", lambda *words: None)
     output = OutputDirectory(tmp_path)
     output.write_index(Execution(can_run(configured()), output, LOCAL, NOTHING).index)
