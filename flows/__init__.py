@@ -2,5 +2,6 @@
 
 In: a run, as a family plans it, and a site. Out: finished stages in an output directory, each attempt a task run and,
 on a cluster, a job. Prefect and Dask are imported here and nowhere else. Read `stages.py` first (a run), then
-`attempts.py` (a stage to its end) and `job_watch.py` (one job).
+`open_run.py` (what begins before there is a flow), `stage_work.py` and `attempts.py` (a stage to its end), and
+`job_watch.py` (one job).
 """
