@@ -63,7 +63,7 @@ LONGEST = (
     "training/test_resume.py",
     "slurm/test_outliving.py",
     "slurm/test_ended_commands.py",
-    "flows/test_can_ids.py",
+    "flows/test_can.py",
     "docs/test_tutorials.py",
     "flows/test_attempts.py",
     "slurm/test_scheduler.py",

@@ -1,10 +1,11 @@
-"""`python -m flows.deployment up|down|update|status|check|stop-runs`: what `make deploy`, its like and cron call."""
+"""`python -m flows.deployment COMMAND`: what `make deploy`, its like, people and cron call."""
 
 import argparse
 import os
 import sys
 
 from flows.deployment import lifecycle
+from flows.deployment.installation import Installation
 from kdgat.stage.families import is_user_error
 
 EXIT_NOT_RUNNING = 3  # as `systemctl status` has it
@@ -14,7 +15,7 @@ EXIT_INTERRUPTED = 130
 def main(arguments: list[str] | None = None) -> int:
     """Do what was asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m flows.deployment", description=lifecycle.__doc__)
-    parser.add_argument("command", choices=["up", "down", "update", "status", "check", "stop-runs"])
+    parser.add_argument("command", choices=["up", "down", "update", "status", "auth", "check", "stop-runs"])
     command = parser.parse_args(arguments).command
     try:
         if command == "up":
@@ -23,6 +24,8 @@ def main(arguments: list[str] | None = None) -> int:
             lifecycle.down(_tell)
         elif command == "update":
             lifecycle.update(_tell)
+        elif command == "auth":
+            _tell(Installation.find().auth_string)
         elif command == "stop-runs":
             lifecycle.stop_runs(_tell)
         elif not (lifecycle.check_nights if command == "check" else lifecycle.status)(_tell):

@@ -230,11 +230,12 @@ def next_commands(here: Installation) -> str:
     """Write what a person does after `make deploy`, to be given as it stands in a new shell."""
     # The file has DO_NOT_TRACK, too: Prefect's own commands do not ask whether they may collect usage data.
     reach = f"set -a; . {shlex.quote(str(here.path))}; set +a"
-    ask = f"sed -n s/^{CLIENT_AUTH_VARIABLE}=//p {shlex.quote(str(here.path))}"
+    of_home = f"{HOME_VARIABLE}={shlex.quote(str(here.home))} " if HOME_VARIABLE in os.environ else ""
+    ask = f"{of_home}{shlex.quote(sys.executable)} -m flows.deployment auth"
     key = f"         asks for a string, which this shows: {ask}\n" if here.auth else ""
     datasets = load_catalog(None)
     present = [name for name, entry in datasets.items() if entry.folder_in(here.data_root).is_dir()]
-    train = f"prefect deployment run can-ids/{next(iter(present), SYNTHETIC).replace('_', '-')} --watch"
+    train = f"prefect deployment run can/{next(iter(present), SYNTHETIC).replace('_', '-')} --watch"
     synth = f"kdgat data synth --out {shlex.quote(str(here.data_root))} --dataset {SYNTHETIC}"
     lines = [
         f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",

@@ -272,7 +272,7 @@ def describe_rows(deployments: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _by_dataset(names: Sequence[str]) -> str:
-    """Name each dataset once, with the flows that wait for it: `hcrl-ch, set-01 (can-ids and nightly)`."""
+    """Name each dataset once, with the flows that wait for it: `hcrl-ch, set-01 (can and nightly)`."""
     flows: dict[str, list[str]] = {}
     for flow, _, dataset in (name.partition("/") for name in names):
         flows.setdefault(dataset, []).append(flow)

@@ -11,7 +11,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.can_ids import can_ids
+from flows.can import can
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.naming import artifact_key
 from flows.night.events import NightEvent, tell
@@ -111,7 +111,7 @@ class NightRun:
         path, record = self.directory.choose_run(self.config, new_recordings, start)
         config = run_config(self.config, new_recordings, self.registry, record.start)
         logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
-        state: State[Any] = can_ids(
+        state: State[Any] = can(
             config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
         )
         if state.is_cancelled():

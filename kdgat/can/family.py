@@ -46,7 +46,7 @@ class CanFamily(Family):
         "runs in a job of a cluster; what a job asks for is in the configuration (`resources`), and `kdgat plan can` "
         "prints it."
     )
-    flow = "flows.can_ids:can_ids"
+    flow = "flows.can:can"
     options = (
         Option(
             "dataset",

@@ -70,7 +70,7 @@ class LapFamily(Family):
         "--stages. With --site NAME each stage runs in jobs of a cluster, and goes on in the next one where the "
         "walltime cut it; `kdgat plan lap` prints what they ask for."
     )
-    flow = "flows.progressive:progressive"
+    flow = "flows.lap:lap"
     options = OPTIONS
     config = LapConfig
     results = LapResults

@@ -54,7 +54,7 @@ class TreesFamily(Family):
         "was when it is given again. With --site NAME each stage runs in jobs of a cluster, and goes on in the next "
         "one where the walltime cut it."
     )
-    flow = "flows.gtssl:gtssl"
+    flow = "flows.trees:trees"
     options = OPTIONS
     config = TreesConfig
     results = TreesResults

@@ -78,7 +78,7 @@ class Installed:
 
     def run_that_is_refused(self) -> dict[str, Any]:
         """Start a run with a mistake that only the flow can find, and return what the server knows of it."""
-        answer = self.watched_run("can-ids/synthetic", overrides=["training.max_epoch=5"])
+        answer = self.watched_run("can/synthetic", overrides=["training.max_epoch=5"])
         assert answer.returncode == 1, answer.stdout + answer.stderr + self.log()
         assert "did you mean 'max_epochs'?" in answer.stdout
         assert "Traceback" not in answer.stdout

@@ -34,9 +34,7 @@ def test_without_a_string_everything_works_and_an_installation_of_before_gets_on
         assert status == httpx.codes.UNAUTHORIZED
         # Command, worker and the run's own process have all been let in; the run of before is still known.
         runs = {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}}
-        assert other.prefect(
-            "deployment", "run", "can-ids/synthetic", "--watch", "--param", 'overrides=["a=1"]'
-        ).returncode
+        assert other.prefect("deployment", "run", "can/synthetic", "--watch", "--param", 'overrides=["a=1"]').returncode
         assert len(other.api("POST", "/flow_runs/filter", runs)) == 2
     finally:
         other.command("down")

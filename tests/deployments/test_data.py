@@ -27,10 +27,10 @@ def test_deployments_without_data_are_listed_apart_and_paused_nights_are_called_
     (tmp_path / "hcrl_sa").mkdir()
     lines = describe_rows(
         {
-            "can-ids/hcrl-sa": row("hcrl_sa"),
-            "can-ids/set-01": row("set_01"),
-            "can-ids/set-02": row("set_02"),
-            "gtssl/trees": {"schedules": [{"schedule": {"interval": 60.0}, "active": True}], "parameters": {}},
+            "can/hcrl-sa": row("hcrl_sa"),
+            "can/set-01": row("set_01"),
+            "can/set-02": row("set_02"),
+            "trees/folder": {"schedules": [{"schedule": {"interval": 60.0}, "active": True}], "parameters": {}},
             "nightly/asleep": row("hcrl_sa", False),
             "nightly/hcrl-sa": row("hcrl_sa", True),
             "nightly/set-01": row("set_01", False),
@@ -39,10 +39,10 @@ def test_deployments_without_data_are_listed_apart_and_paused_nights_are_called_
         }
     )
     assert [line.split(maxsplit=1) for line in lines[:4]] == [
-        ["can-ids/hcrl-sa"],
-        ["gtssl/trees"],
+        ["can/hcrl-sa"],
+        ["trees/folder"],
         ["nightly/asleep", "schedule paused"],
         ["nightly/hcrl-sa", "0 2 * * * UTC"],
     ]
-    assert "without data: set-01, set-02 (can-ids and nightly); set-03 (nightly); " in lines[4], "each dataset once"
+    assert "without data: set-01, set-02 (can and nightly); set-03 (nightly); " in lines[4], "each dataset once"
     assert "kdgat data list" in lines[4]

@@ -55,13 +55,15 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     assert f"set -a; . {installed.here.path}; set +a" in again.stdout
     listed = installed.command("status")
     assert listed.returncode == 0, listed.stdout
-    for name in ("can-ids/synthetic", "nightly/synthetic", "evaluate-can/recordings", "0 2 * * *"):
+    for name in ("can/synthetic", "nightly/synthetic", "evaluate-can/recordings", "0 2 * * *"):
         assert name in listed.stdout
     (without_data,) = [line for line in listed.stdout.splitlines() if "without data: " in line]
     assert "hcrl-sa" in without_data
-    assert "(can-ids and nightly)" in without_data
+    assert "(can and nightly)" in without_data
     assert "synthetic" not in without_data
-    marked = {row["name"]: NO_DATA in row["tags"] for row in installed.api("POST", "/deployments/filter", {})}
+    rows = installed.api("POST", "/deployments/filter", {})
+    assert {row["name"] for row in rows for schedule in row["schedules"] if schedule["active"]} == {"synthetic"}
+    marked = {row["name"]: NO_DATA in row["tags"] for row in rows}
     assert (marked["hcrl-sa"], marked["synthetic"], marked["recordings"]) == (True, False, False)
     limits = installed.api("POST", "/v2/concurrency_limits/filter", {})
     assert {limit["name"]: limit["limit"] for limit in limits}["dataset synthetic"] == 1
@@ -98,9 +100,9 @@ def test_who_does_not_know_the_string_is_refused_and_no_log_or_command_shows_it(
 
 
 def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(installed: Installed) -> None:
-    done = installed.watched_run("can-ids/synthetic", overrides=ONE_NETWORK)
+    done = installed.watched_run("can/synthetic", overrides=ONE_NETWORK)
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
-    out = installed.here.outputs / "can-ids" / "synthetic"
+    out = installed.here.outputs / "can" / "synthetic"
     assert "Finished in state Completed(" in done.stdout
     assert " found; F1 0." in done.stdout  # its scores
     assert (out / "report.html").is_file()
@@ -125,7 +127,7 @@ def test_a_wrong_parameter_is_refused_with_its_name_before_there_is_a_run(instal
         ({"presett": "full"}, ("'presett'", "not found", "'preset'")),
         ({"out": "runs/a"}, ("'out'", "'runs/a' does not match '^/'")),
     ):
-        answer = installed.watched_run("can-ids/synthetic", **parameters)
+        answer = installed.watched_run("can/synthetic", **parameters)
         assert answer.returncode == 1
         for word in words:
             assert word in answer.stdout + answer.stderr
@@ -144,7 +146,7 @@ def test_a_second_run_on_a_dataset_is_cancelled_and_one_that_is_cancelled_saves_
     installed: Installed, tmp_path: Path
 ) -> None:
     out = tmp_path / "endless"
-    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    first = installed.start_run("can/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", log=installed.log)
     second = installed.watched_run("nightly/synthetic")
     assert second.returncode == 1
@@ -227,7 +229,7 @@ def test_a_suspended_run_is_resumed_and_one_that_died_with_its_worker_is_crashed
     installed.api("PUT", f"/automations/{automation['id']}", shorter)
 
     out = tmp_path / "dies"
-    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    first = installed.start_run("can/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", log=installed.log)
     suspend_and_resume(installed, first, out)
     heartbeat = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
@@ -254,7 +256,7 @@ def test_a_suspended_run_is_resumed_and_one_that_died_with_its_worker_is_crashed
     output = OutputDirectory(out)
     directory = output.stage_directory(output.read_index().record("normal-large-seed0"))
     before = len(AttemptLedger(directory).records)
-    second = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    second = installed.start_run("can/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: len(AttemptLedger(directory).records) > before, "another attempt", log=installed.log)
     wait_until(lambda: directory.log_path.read_text().count(GOING_ON) == 2, "going on", log=installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
@@ -273,7 +275,7 @@ def test_who_has_lost_sight_of_an_installation_is_told_its_home_and_nothing_is_e
     assert f"`KDGAT_HOME={home} make undeploy`" in down.stderr
     assert status.returncode == 3
     assert f"`KDGAT_HOME={home} make deployed`" in status.stdout
-    assert "can-ids" not in status.stdout
+    assert "can/" not in status.stdout
     assert Service(home, "server").process() is not None
 
 

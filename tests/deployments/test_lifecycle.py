@@ -57,7 +57,7 @@ def test_a_dataset_is_suggested_that_is_there_and_one_is_made_where_there_is_non
     here = find(tmp_path)
     synth, run = [line.partition("#")[0].strip() for line in commands(here)[2:4]]
     assert synth == f"kdgat data synth --out {here.data_root} --dataset synthetic"
-    assert run == "prefect deployment run can-ids/synthetic --watch"
+    assert run == "prefect deployment run can/synthetic --watch"
     (here.data_root / "hcrl_sa").mkdir(parents=True)
     assert not any("data synth" in line for line in commands(here))
-    assert commands(here)[2].startswith("prefect deployment run can-ids/hcrl-sa --watch ")
+    assert commands(here)[2].startswith("prefect deployment run can/hcrl-sa --watch ")

@@ -55,8 +55,8 @@ def test_every_dataset_of_the_catalog_is_trained_and_has_its_nights() -> None:
     trained = {name.replace("_", "-") for name in load_catalog(None)}
     names = sorted(full_name(deployment) for deployment in DEPLOYMENTS)
     assert names == sorted(
-        [f"{flow}/{name}" for flow in ("can-ids", "nightly") for name in trained]
-        + ["evaluate-can/recordings", "progressive/assignment", "gtssl/trees"]
+        [f"{flow}/{name}" for flow in ("can", "nightly") for name in trained]
+        + ["evaluate-can/recordings", "lap/assignment", "trees/folder"]
     )
 
 

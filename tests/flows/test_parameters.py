@@ -8,10 +8,10 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import validate
 
 from flows import parameters
-from flows.can_ids import can_ids
-from flows.gtssl import gtssl
+from flows.can import can
 from flows.nightly import nightly
 from flows.parameters import as_site
+from flows.trees import trees
 from kdgat.base import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
@@ -48,8 +48,8 @@ TREES_KEYS = {"data.reading.components", "data.contract", "encoder.hidden", "bat
 
 @pytest.mark.parametrize(
     ("flow", "keys"),
-    [(can_ids, CAN_KEYS), (nightly, CAN_KEYS), (gtssl, TREES_KEYS)],
-    ids=["can-ids", "nightly", "gtssl"],
+    [(can, CAN_KEYS), (nightly, CAN_KEYS), (trees, TREES_KEYS)],
+    ids=["can", "nightly", "trees"],
 )
 def test_the_form_finds_nothing_in_the_configuration_to_send_that_nobody_typed(flow: Any, keys: set[str]) -> None:
     fields = dict(fields_of_config(schema_of(flow)))
@@ -60,7 +60,7 @@ def test_the_form_finds_nothing_in_the_configuration_to_send_that_nobody_typed(f
         assert not any(part.get("type") == "boolean" for part in field.get("anyOf", ())), path
 
 
-@pytest.mark.parametrize("flow", [can_ids, gtssl], ids=lambda flow: flow.name)
+@pytest.mark.parametrize("flow", [can, trees], ids=lambda flow: flow.name)
 def test_every_field_of_the_configuration_is_explained(flow: Any) -> None:
     fields = dict(fields_of_config(schema_of(flow)))
     silent = [path for path, field in fields.items() if "$ref" not in field and not field.get("description")]
@@ -68,7 +68,7 @@ def test_every_field_of_the_configuration_is_explained(flow: Any) -> None:
 
 
 def test_a_field_is_explained_with_its_default() -> None:
-    fields = dict(fields_of_config(schema_of(can_ids)))
+    fields = dict(fields_of_config(schema_of(can)))
     meaning = TrainingConfig.model_fields["max_epochs"].description
     assert fields["training.max_epochs"]["description"] == f"{meaning} (default: 30)"
     assert fields["injection.enabled"]["description"].endswith("(default: true)")
@@ -76,15 +76,15 @@ def test_a_field_is_explained_with_its_default() -> None:
 
 
 def test_what_is_changed_most_comes_first_in_the_form() -> None:
-    properties = schema_of(can_ids)["properties"]
+    properties = schema_of(can)["properties"]
     order = sorted(properties, key=lambda name: properties[name]["position"])
     assert order[:4] == ["preset", "overrides", "out", "site"]
     assert order[-2:] == ["command_line", "config"]  # long ones, which hide all below them
-    sections = {name.partition(".")[0]: True for name, _ in fields_of_config(schema_of(can_ids))}
+    sections = {name.partition(".")[0]: True for name, _ in fields_of_config(schema_of(can))}
     assert next(iter(sections)) == "data"
 
 
-@pytest.mark.parametrize("flow", [can_ids, nightly, gtssl], ids=lambda flow: flow.name)
+@pytest.mark.parametrize("flow", [can, nightly, trees], ids=lambda flow: flow.name)
 def test_the_form_asks_for_each_thing_once_in_words_that_users_know(flow: Any) -> None:
     schema = schema_of(flow)
     assert schema["properties"]["command_line"]["title"] == "Cluster resources"
@@ -111,23 +111,19 @@ def test_the_form_asks_for_each_thing_once_in_words_that_users_know(flow: Any) -
 )
 def test_a_server_refuses_a_wrong_parameter_and_knows_its_name(parameters: dict[str, Any], where: str) -> None:
     with pytest.raises(Exception, match=where):
-        validate({**GOOD, **parameters}, schema_of(can_ids), raise_on_error=True)
+        validate({**GOOD, **parameters}, schema_of(can), raise_on_error=True)
 
 
 def test_a_server_takes_right_parameters() -> None:
-    validate(GOOD, schema_of(can_ids), raise_on_error=True)
+    validate(GOOD, schema_of(can), raise_on_error=True)
     for walltime in ("90", "16:00:00", "2-00:00:00"):
-        validate(
-            {**GOOD, "command_line": {"walltime": walltime, "memory": "85g"}}, schema_of(can_ids), raise_on_error=True
-        )
+        validate({**GOOD, "command_line": {"walltime": walltime, "memory": "85g"}}, schema_of(can), raise_on_error=True)
 
 
 def test_a_configuration_of_a_finished_run_can_be_given_as_it_is() -> None:
     config = make_config("quick", data=CONFIG["data"]).model_dump(mode="json")
-    validate({"config": config, "out": "/runs/a"}, schema_of(can_ids), raise_on_error=True)
-    assert can_ids.validate_parameters({"config": config, "out": "/runs/a"})["config"] == CanConfig.model_validate(
-        config
-    )
+    validate({"config": config, "out": "/runs/a"}, schema_of(can), raise_on_error=True)
+    assert can.validate_parameters({"config": config, "out": "/runs/a"})["config"] == CanConfig.model_validate(config)
 
 
 def test_a_site_is_given_by_name_or_described(tmp_path: Path) -> None:

@@ -271,7 +271,7 @@ VALUES = (
     "cpu",
     "gpu",
     "example",
-    "can-ids/cars",
+    "can/cars",
     "nightly/cars",
     "training.learning_rate=0.1,0.2",
     "training.learning_rate=log:1e-4:1e-2",

@@ -57,8 +57,8 @@ class Output:
 def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
     installed: Installed, slurm: PrivateSlurm
 ) -> None:
-    run = Output(installed.here.outputs / "can-ids" / "synthetic")
-    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS)
+    run = Output(installed.here.outputs / "can" / "synthetic")
+    first = installed.start_run("can/synthetic", overrides=ENDLESS)
     wait_until(run.has_checkpoint, "a checkpoint", log=installed.log)
     assert len(slurm.jobs()) == 1
     assert installed.prefect("flow-run", "cancel", first).returncode == 0
@@ -67,7 +67,7 @@ def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
     assert run.record.state == StageState.PAUSED
     assert [(attempt.end, bool(attempt.job_id)) for attempt in run.attempts] == [("Paused", True)]
 
-    second = installed.start_run("can-ids/synthetic", overrides=ENDLESS)
+    second = installed.start_run("can/synthetic", overrides=ENDLESS)
     wait_until(run.has_resumed, "going on", log=installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
     assert len(slurm.jobs()) == 1

@@ -1,9 +1,9 @@
-"""The flow `can-ids`: recorded CAN traffic in, a trained, calibrated and evaluated detector out."""
+"""The flow `can`: recorded CAN traffic in, a trained, calibrated and evaluated detector out."""
 
 from flows.training import training_flow
 from kdgat.can.family import FAMILY
 
 
 @training_flow(FAMILY)
-def can_ids() -> None:
+def can() -> None:
     """Train, calibrate and evaluate CAN intrusion detectors; see `kdgat plan can` for the stages."""

@@ -1,4 +1,4 @@
-"""The flow `gtssl` as a person runs it, on drawn trees: a process for each stage."""
+"""The flow `trees` as a person runs it, on drawn trees: a process for each stage."""
 
 import sqlite3
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_one_command_prepares_pretrains_evaluates_and_reports(tmp_path: Path) ->
 
     database = sqlite3.connect(out / "prefect" / "prefect.db")
     assert {row[0] for row in database.execute("select state_type from flow_run")} == {"COMPLETED"}
-    assert {row[0] for row in database.execute("select name from flow")} == {"gtssl"}
+    assert {row[0] for row in database.execute("select name from flow")} == {"trees"}
     assert set(STAGES) <= {row[0] for row in database.execute("select name from task_run")}
     artifacts = {row[0] for row in database.execute("select key from artifact")}
     assert {f"{key}-trees-{out.name}" for key in ("growth", "order", "report")} <= artifacts
