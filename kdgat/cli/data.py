@@ -15,7 +15,7 @@ from rich.table import Table
 
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.option_groups import LabelledRecordingOptions, spread
+from kdgat.cli.options import LabelledRecordingOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.canbus.inspection import RecordingInspection

@@ -11,7 +11,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,12 +40,7 @@ Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training,
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    return options.family_commands(
-        families,
-        estimate_command,
-        lambda one: f"Estimate walltime, memory and jobs of {one.title}; `kdgat train` asks for the same.",
-        is_plan=True,
-    )
+    return options.family_commands(families, estimate_command)
 
 
 def estimate_command(family: "Family") -> Any:
@@ -53,6 +48,7 @@ def estimate_command(family: "Family") -> Any:
 
     def command(
         context: typer.Context,
+        of_family: FamilyOptions,
         out: HistoryOut = None,
         compare: Compare = False,
         calibrate: Calibrate = None,
@@ -61,8 +57,8 @@ def estimate_command(family: "Family") -> Any:
         *,
         configured: ConfigOptions,
         jobs_at: JobOptions,
-        given: dict[str, Any],
     ) -> None:
+        given = of_family.given()
         if calibrate is not None and (out is None or compare):
             raise UserError("--calibrate tries one stage of one run: give its --out DIR, and no --compare")
         options.require_no_file(out)
@@ -89,7 +85,8 @@ def estimate_command(family: "Family") -> Any:
         else:
             print_estimate(found[0])
 
-    return spread(command)
+    text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
+    return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def stage_job_requests(
@@ -165,9 +162,8 @@ def command_tokens(
     if dataset is not None and names_dataset:
         command += ["--dataset", dataset]
     for option in family.options:
-        name = f"--{option.name.replace('_', '-')}"
-        if option.is_required and not _has(command, name):
-            command += [name, str(given.get(option.name, option.plan_default))]
+        if option.is_required and not _has(command, option.flag):
+            command += [option.flag, str(given.get(option.name, option.plan_default))]
     if not _has(command, "--out"):
         command += ["--out", f"runs/{(names_dataset and dataset) or given.get('dataset', family.name)}"]
     return command

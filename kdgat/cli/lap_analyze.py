@@ -21,10 +21,11 @@ def analyze_command() -> "Callable[..., None]":
     from kdgat.lap.family import FAMILY
 
     of_data = [option for option in FAMILY.options if option.name in ("stages", "data")]
-    return options.family_command(analyze, of_data)
+    return options.spread(analyze, of_family=options.options_of(of_data))
 
 
 def analyze(
+    of_family: options.FamilyOptions,
     preset: options.Preset = None,
     override: options.Overrides = None,
     run: Annotated[
@@ -38,8 +39,6 @@ def analyze(
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write measured rates, for plan lap --measured.")
     ] = None,
-    *,
-    given: dict[str, Any],
 ) -> None:
     """Say what each training stage is made of, and what memory and time a step takes; --memory measures it.
 
@@ -52,6 +51,7 @@ def analyze(
     from kdgat.lap.family import FAMILY
     from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
+    given = of_family.given()
     if run is not None:
         config = run_config(run, override, given)
     else:

@@ -47,18 +47,6 @@ SETTINGS = {
     "dask.config": "DASK_* in the environment, YAML files in $DASK_CONFIG, ~/.config/dask, /etc/dask",
 }
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
-# Of the paths that options take: what to name where one is empty.
-FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
-FILE_OPTIONS = (
-    "--profile",
-    "--grow",
-    "--json",
-    "--catalog",
-    "--config",
-    "--picture",
-    "--labels",
-    "--space",
-)
 
 
 @dataclass(frozen=True)
@@ -351,14 +339,8 @@ def refuse_empty_words(tokens: Sequence[str]) -> None:
         if word:
             continue
         if before.startswith("--") and before != "--":
-            raise UserError(f"{before} is empty: name {_expected(before)}, or leave the option out")
+            raise UserError(f"{before} is empty: name what is meant, or leave the option out")
         raise UserError(f"the word after {before or 'kdgat'!r} is empty: name what is meant, or leave it out")
-
-
-def _expected(option: str) -> str:
-    if option == "--out":  # of most commands a folder, of some a file
-        return "a folder (or file)"
-    return "a folder" if option in FOLDER_OPTIONS else "a file" if option in FILE_OPTIONS else "what is meant"
 
 
 def _placeholder() -> "typer.Typer":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -32,28 +32,22 @@ Diagram = Annotated[bool, typer.Option("--diagram", help="Print the stages as a 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    return options.family_commands(
-        families,
-        plan_command,
-        lambda one: (
-            f"List the stages of a run of {one.title}: what each needs, its job (--site), how far it is (--out)."
-        ),
-        is_plan=True,
-    )
+    return options.family_commands(families, plan_command)
 
 
 def plan_command(family: "Family") -> Any:
     """Return the command that plans one family."""
 
     def command(
+        of_family: FamilyOptions,
         out: PlannedOut = None,
         dry_run: DryRun = False,
         diagram: Diagram = False,
         *,
         configured: ConfigOptions,
         jobs_at: JobOptions,
-        given: dict[str, Any],
     ) -> None:
+        given = of_family.given()
         options.require_no_file(out)
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
@@ -79,7 +73,8 @@ def plan_command(family: "Family") -> Any:
         for sentence, names in changes.items():
             typer.echo(f"{sentence}: {', '.join(names)}")
 
-    return spread(command)
+    text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
+    return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def plan_jobs(
