@@ -7,11 +7,6 @@ import typer
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.callback()
-def site() -> None:
-    """List clusters that stages can run on, and show what is known of one."""
-
-
 @app.command("list")
 def list_sites(
     show_all: Annotated[

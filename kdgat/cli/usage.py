@@ -1,4 +1,4 @@
-"""`kdgat history`: what the attempts of runs took of what they had asked for."""
+"""`kdgat runs usage`: what the attempts of runs took of what they had asked for."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +7,8 @@ import typer
 
 from kdgat.cli import options
 
-app = typer.Typer(no_args_is_help=False)
 
-
-@app.command("history")
-def history(
+def usage(
     place: Annotated[
         Path | None,
         typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie, or their history (runs)."),
