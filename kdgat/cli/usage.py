@@ -22,7 +22,7 @@ def usage(
     import json
     from dataclasses import asdict
 
-    from kdgat.cli.tables import output_console, plain_table
+    from kdgat.cli.tables import output_console, print_rows
     from kdgat.cluster import load_site
     from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
 
@@ -35,7 +35,5 @@ def usage(
         which = " ".join(filter(None, (family, stage)))
         typer.echo(f"{folder}: no attempt{which and f' at {which}'} is noted")
         return
-    table = plain_table(EFFICIENCY_HEADINGS, right=EFFICIENCY_HEADINGS[2:])
-    for one in found:
-        table.add_row(*one.cells())
-    output_console().print(table)
+    rows = [one.cells() for one in found]
+    print_rows(output_console(), EFFICIENCY_HEADINGS, rows, right=EFFICIENCY_HEADINGS[2:])
