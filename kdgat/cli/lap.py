@@ -176,7 +176,7 @@ def bucket(
     for name in [name for name, _ in SIZE_CLASSES] + [LARGEST_CLASS]:
         counts = [summary.counts[name, split] for split in SPLITS]
         if any(counts):
-            rows.append([name, *map(str, counts)])
+            rows.append([name, *counts])
     print_rows(output_console(), ("bucket", *SPLITS), rows, right=SPLITS)
     left_out = f", {summary.num_duplicates} duplicates left out" if summary.num_duplicates else ""
     print(f"{out}: {sum(summary.counts.values())} of {total} records{left_out}, seed {seed}")
@@ -241,7 +241,7 @@ def _print_counts(counts: dict[tuple[str, int], int]) -> None:
     rows = []
     for family, found in by_family.items():
         cells = [min(found), max(found)] if is_narrow else [found.get(size, "-") for size in sizes]
-        rows.append([family, *map(str, cells), str(sum(found.values()))])
+        rows.append([family, *cells, sum(found.values())])
     print_rows(output_console(), ("family", *headings), rows, right=headings)
 
 

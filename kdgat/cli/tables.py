@@ -107,7 +107,7 @@ def plain_table(headings: Iterable[str], *, right: Container[str] = (), whole: C
 def print_rows(
     console: Console,
     headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[object]],
     *,
     right: Container[str] = (),
     wrapped: Container[str] = (),
@@ -117,7 +117,7 @@ def print_rows(
 
     What finds no room beside the first columns, which name the rows, stands in a table of its own below.
     """
-    kept = [list(row) for row in rows]
+    kept = [[str(cell) for cell in row] for row in rows]
     widths = [
         max(len(word) for text in texts for word in (text.split() if texts[0] in wrapped else [text]) or [""])
         for texts in zip(headings, *kept, strict=True)
