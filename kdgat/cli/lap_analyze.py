@@ -55,7 +55,7 @@ def analyze(
     if run is not None:
         config = run_config(run, override, given)
     else:
-        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
+        config = cast("LapConfig", options.ConfigOptions(preset=preset, override=override).build(FAMILY, given))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:

@@ -109,12 +109,47 @@ class ConfigOptions:
     def build(
         self, family: "Family", given: Mapping[str, Any], more: Sequence[str] = (), *, is_plan: bool = False
     ) -> "RunConfig":
-        """Build the configuration, with `more` overrides on top; errors of `family_config`."""
+        """Build the configuration that a command line describes, with `more` overrides on top.
+
+        A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
+        requires and neither the command line nor the file gives has its default of a plan.
+
+        Raises:
+            ConfigurationError: naming key, value and fix.
+        """
         missing = [one.flag for one in family.options if one.is_required and one.name not in given]
         if missing and not is_plan and self.config_file is None:
             raise typer.BadParameter("required, unless --config gives it", param_hint=missing[0])
-        overrides = [*(self.override or ()), *more]
-        return family_config(family, self.preset, given, self.seeds, overrides, self.config_file, is_plan=is_plan)
+        content: dict[str, Any] = {} if self.config_file is None else read_config(family, self.config_file)
+        if is_plan:
+            given = {**_plan_defaults(family, content), **given}
+        of_file = content.pop("preset", None)
+        preset = str(self.preset or of_file or "quick")
+        if self.seeds:
+            content["seeds"] = list(self.seeds)
+        before: list[str] = []
+        for option in family.options:
+            if option.key == "" or option.name not in given:
+                continue
+            value = given[option.name]
+            value = str(value.absolute()) if isinstance(value, Path) else value
+            if option.is_override:
+                before.append(f"{option.key}={json.dumps(value)}")
+                continue
+            *sections, key = option.key.split(".")
+            where = content
+            for section in sections:
+                if where.get(section) is None:  # not there, or without a key below it
+                    where[section] = {}
+                where = where[section]
+                if not isinstance(where, dict):
+                    raise UserError(f"--config {self.config_file}: {section} is {where!r}, write its keys below it")
+            where[key] = value
+        config = family.config.from_preset(preset, content, [*before, *(self.override or ()), *more])
+        for option in family.options:
+            if option.apply is not None and option.name in given:
+                config = option.apply(config, given[option.name])
+        return config
 
 
 @dataclass(frozen=True)
@@ -129,11 +164,29 @@ class JobOptions:
     account: Account = None
 
     def read(self) -> "tuple[Site, ResourceRequest]":
-        """Read the site and what is asked for there; errors of `site_and_request`."""
-        return site_and_request(**self._asked())
+        """Read the site and what the command line asks for there.
 
-    def _asked(self) -> dict[str, Any]:
-        return {one.name: getattr(self, one.name) for one in fields(JobOptions)}
+        Raises:
+            SiteError: if the site is unknown or its file is wrong.
+            UserError: if a value cannot be read, or is more than the site grants.
+            UserError: if resources are asked for where there are no jobs that could have them.
+        """
+        from kdgat.cluster import load_site
+        from kdgat.cluster.estimate import check_command_line
+        from kdgat.cluster.resources import make_request
+        from kdgat.cluster.site import charged_to
+
+        found = charged_to(load_site(self.site), self.account)
+        request = make_request(walltime=self.walltime, memory=self.memory, cores=self.cores, gpus=self.gpus)
+        explicit = request.explicit_values() | ({} if self.account is None else {"account": self.account})
+        if found.scheduler == "local" and explicit:
+            given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
+            raise UserError(
+                f"{given}: with --site {self.site} stages are processes of this machine, which use what it has: "
+                "leave the option out, or name a cluster by --site"
+            )
+        check_command_line(request, found)
+        return found, request
 
 
 @dataclass(frozen=True)
@@ -147,8 +200,11 @@ class RunOptions(JobOptions):
     replan: Replan = False
     quiet: Quiet = False
 
-    def _asked(self) -> dict[str, Any]:
-        return {**super()._asked(), "on_lost_flow": self.on_lost_flow}
+    def read(self) -> "tuple[Site, ResourceRequest]":
+        """Read the site, with what becomes of its jobs without this command, and what is asked for there."""
+        site, request = super().read()
+        said = {} if self.on_lost_flow is None else {"on_lost_flow": self.on_lost_flow}
+        return site.model_copy(update=said), request
 
 
 @dataclass(frozen=True)
@@ -261,53 +317,6 @@ def _annotation(option: "Option", is_plan: bool) -> Any:
     return Annotated[kind if kind is bool else kind | None, typer.Option(option.flag, help=text)]
 
 
-def family_config(
-    family: "Family",
-    preset: str | None,
-    given: Mapping[str, Any],
-    seeds: Sequence[int] | None,
-    overrides: Sequence[str] | None,
-    config_file: Path | None = None,
-    *,
-    is_plan: bool = False,
-) -> "RunConfig":
-    """Build the configuration that a command line describes; ConfigurationError names key, value and fix.
-
-    A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
-    requires and neither the command line nor the file gives has its default of a plan.
-    """
-    content: dict[str, Any] = {} if config_file is None else read_config(family, config_file)
-    if is_plan:
-        given = {**_plan_defaults(family, content), **given}
-    of_file = content.pop("preset", None)
-    preset = str(preset or of_file or "quick")
-    if seeds:
-        content["seeds"] = list(seeds)
-    before: list[str] = []
-    for option in family.options:
-        if option.key == "" or option.name not in given:
-            continue
-        value = given[option.name]
-        value = str(value.absolute()) if isinstance(value, Path) else value
-        if option.is_override:
-            before.append(f"{option.key}={json.dumps(value)}")
-            continue
-        *sections, key = option.key.split(".")
-        where = content
-        for section in sections:
-            if where.get(section) is None:  # not there, or without a key below it
-                where[section] = {}
-            where = where[section]
-            if not isinstance(where, dict):
-                raise UserError(f"--config {config_file}: {section} is {where!r}, write its keys below it")
-        where[key] = value
-    config = family.config.from_preset(preset, content, [*before, *(overrides or ())])
-    for option in family.options:
-        if option.apply is not None and option.name in given:
-            config = option.apply(config, given[option.name])
-    return config
-
-
 def _plan_defaults(family: "Family", content: Mapping[str, Any]) -> dict[str, Any]:
     """Return by option what a plan takes for required values that `content`, a file of configuration, does not give."""
     defaults = {}
@@ -358,40 +367,3 @@ def require_job_library() -> None:
     """Refuse to go on where jobs cannot be watched because the part of the package that does it is missing."""
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise UserError("--site needs dask-jobqueue, which is not installed: pip install 'kdgat[all]'")
-
-
-def site_and_request(
-    site: str,
-    *,
-    walltime: str | None,
-    memory: str | None,
-    cores: int | None,
-    gpus: int | None,
-    account: str | None = None,
-    on_lost_flow: Literal["detach", "stop"] | None = None,
-) -> "tuple[Site, ResourceRequest]":
-    """Read the site and what the command line asks for there.
-
-    Raises:
-        SiteError: if the site is unknown or its file is wrong.
-        UserError: if a value cannot be read, or is more than the site grants.
-        UserError: if resources are asked for where there are no jobs that could have them.
-    """
-    from kdgat.cluster import load_site
-    from kdgat.cluster.estimate import check_command_line
-    from kdgat.cluster.resources import make_request
-    from kdgat.cluster.site import charged_to
-
-    found = charged_to(load_site(site), account)
-    if on_lost_flow is not None:
-        found = found.model_copy(update={"on_lost_flow": on_lost_flow})
-    request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-    explicit = request.explicit_values() | ({} if account is None else {"account": account})
-    if found.scheduler == "local" and explicit:
-        given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
-        raise UserError(
-            f"{given}: with --site {site} stages are processes of this machine, which use what it has: "
-            "leave the option out, or name a cluster by --site"
-        )
-    check_command_line(request, found)
-    return found, request
