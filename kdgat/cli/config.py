@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, spread
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -30,14 +30,8 @@ class Key(NamedTuple):
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group, whose `show` has one command per family."""
     app = typer.Typer(no_args_is_help=True)
-    show = options.family_commands(
-        families,
-        show_command,
-        lambda one: f"Print what a run of {one.title} would be configured by, with the origin of each value.",
-        is_plan=True,
-    )
     text = "Print a configuration as YAML that --config takes; behind each value stands where it comes from."
-    app.add_typer(show, name="show", help=text)
+    app.add_typer(options.family_commands(families, show_command), name="show", help=text)
     return app
 
 
@@ -45,14 +39,15 @@ def show_command(family: "Family") -> Any:
     """Return the command that shows the configuration of one family."""
 
     def command(
+        of_family: FamilyOptions,
         explain: Explain = False,
         *,
         configured: ConfigOptions,
-        given: dict[str, Any],
     ) -> None:
         from kdgat.base.configuration import load_preset
         from kdgat.family import flattened
 
+        given = of_family.given()
         config = configured.build(family, given, is_plan=True)
         if explain:
             typer.echo("\n".join(explained(keys_of(type(config), config))))
@@ -67,7 +62,8 @@ def show_command(family: "Family") -> Any:
         layers["-O"] = [one.partition("=")[0].strip() for one in configured.override or ()]
         typer.echo("\n".join(described(config.model_dump(mode="json"), layers)))
 
-    return spread(command)
+    text = f"Print what a run of {family.title} would be configured by, with the origin of each value."
+    return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def keys_of(model: "type[BaseModel]", config: "BaseModel | None" = None, prefix: str = "") -> Iterator[Key]:

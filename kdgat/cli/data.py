@@ -8,23 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich import box
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.option_groups import LabelledRecordingOptions, spread
+from kdgat.cli.options import LabelledRecordingOptions, spread
+from kdgat.cli.tables import output_console, print_rows
 
 if TYPE_CHECKING:
     from kdgat.canbus.inspection import RecordingInspection
     from kdgat.trees.reading.inspection import TreeInspection
 
 app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
-
-PLAIN_WIDTH = 1000
-"""Columns of a table that goes into a file or a pipe: wide enough that nothing is cut or wrapped."""
 
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds one folder per dataset.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
@@ -88,7 +84,9 @@ def list_datasets(
         for row in listed
     ]
     rows = [[cell or "-" for cell in row] for row in rows]
-    _print_table(["dataset", "recordings", "scenarios", "vehicles", "what it is"], rows, numeric=(1, 2, 3))
+    numbers = ("recordings", "scenarios", "vehicles")
+    headings = ("dataset", *numbers, "what it is")
+    print_rows(output_console(), headings, rows, right=numbers, wrapped=("what it is",))
     for line in ("where to get them:", *_where_to_get(listed)):
         _print(line)
     if not data_root.is_dir():
@@ -300,18 +298,17 @@ def synthesise(
         _print(f"{folder}: {len(counts)} recordings, {sum(counts)} messages")
 
 
-INSPECTION_COLUMNS = ("recording", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
-
-
 def _print_inspections(inspections: "Sequence[RecordingInspection]") -> None:
+    headings = ("recording", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
     if sys.stdout.isatty():  # a table per scenario fits 80 columns; in a pipe every line should say its scenario
         for scenario in dict.fromkeys(inspection.scenario for inspection in inspections):
             own = [inspection for inspection in inspections if inspection.scenario == scenario]
-            title = f"{scenario} ({own[0].role})" if own[0].role else scenario
-            _print_table(INSPECTION_COLUMNS, [_inspection_row(i) for i in own], numeric=range(2, 8), title=title)
+            _print(f"{scenario} ({own[0].role})" if own[0].role else scenario)
+            print_rows(output_console(), headings, [_inspection_row(i) for i in own], right=headings[2:])
+            _print("")
     else:
         rows = [(i.scenario, i.role or "-", *_inspection_row(i)) for i in inspections]
-        _print_table(("scenario", "role", *INSPECTION_COLUMNS), rows, numeric=range(4, 10))
+        print_rows(output_console(), ("scenario", "role", *headings), rows, right=headings[2:])
     for inspection in inspections:
         for note in inspection.notes:
             _print(f"{inspection.path}: {note}")
@@ -366,7 +363,7 @@ def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_jso
             "asymmetry",
             "label",
         )
-        _print_table(header, [_tree_row(inspection) for inspection in inspections], numeric=range(1, 9))
+        print_rows(output_console(), header, [_tree_row(inspection) for inspection in inspections], right=header[1:9])
         for inspection in inspections:
             for note in inspection.notes:
                 _print(f"{inspection.path}: {note}")
@@ -398,33 +395,12 @@ def _tree_row(inspection: "TreeInspection") -> tuple[object, ...]:
     )
 
 
-def _console() -> Console:
-    if sys.stdout.isatty():
-        return Console(markup=False, highlight=False)
-    return Console(markup=False, highlight=False, width=PLAIN_WIDTH, no_color=True)
-
-
 def _print(text: str) -> None:
     print(text, flush=True)
 
 
 def _print_json(value: object) -> None:
     print(json.dumps(value, indent=2, default=str))
-
-
-def _print_table(
-    header: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[int], title: str | None = None
-) -> None:
-    console = _console()
-    table = Table(
-        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, title=title, title_justify="left"
-    )
-    for index, column in enumerate(header):
-        is_numeric = index in numeric
-        table.add_column(column, justify="right" if is_numeric else "left", no_wrap=is_numeric, overflow="fold")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row))
-    console.print(table)
 
 
 @contextmanager

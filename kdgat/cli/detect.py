@@ -14,7 +14,7 @@ import typer
 from kdgat.base import UserError
 from kdgat.cli import options
 from kdgat.cli.compilation import Compilation, compilation_told
-from kdgat.cli.option_groups import LabelledRecordingOptions, RecordingOptions, spread
+from kdgat.cli.options import LabelledRecordingOptions, RecordingOptions, spread
 from kdgat.run import counted
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 import typer
@@ -25,6 +25,8 @@ from kdgat.cluster.filesystem import Check, State, check_filesystem
 from kdgat.stage import package_version
 
 app = typer.Typer()
+checks = typer.Typer(invoke_without_command=True)
+app.add_typer(checks, name="doctor")
 
 COMMAND_TIMEOUT_S: Final = 30.0
 SERVER_TIMEOUT_S: Final = 5.0
@@ -34,8 +36,9 @@ WARNED: Final = " With a warning, runs work as it says beside it."
 LABELS: Final = {"good": "ok", "missing": "missing", "warning": "warning", "wrong": "WRONG"}
 
 
-@app.command()
+@checks.callback()
 def doctor(
+    context: typer.Context,
     site: SiteName = "local",
     out: Annotated[Path, typer.Option("--out", help="Folder that is to hold runs: its filesystem is tried.")] = Path(),
     image: Annotated[Path | None, typer.Option("--image", help="Compare this image too (default: the site's).")] = None,
@@ -52,21 +55,50 @@ def doctor(
 
     With the --site of a cluster, a small job tries one of its nodes: filesystem, packages, locks, clocks, connection.
     """
+    if context.invoked_subcommand:
+        return
     if gpus and site == LOCAL:
         raise UserError(f"--gpus {gpus}: they are of a job that tries a node; name its cluster (--site NAME)")
-    checks: list[Check] = []
+    made: list[Check] = []
     try:
         for check in examine(site, out, image, wait_minutes, gpus):
-            checks.append(check)
+            made.append(check)
     except KeyboardInterrupt:
-        checks.append(Check("nodes", "missing", "not tried: stopped"))
+        made.append(Check("nodes", "missing", "not tried: stopped"))
         raise
     finally:
         if is_json:
-            typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
+            typer.echo(json.dumps([check._asdict() for check in made], indent=2))
         else:
-            _print(checks)
-    if any(check.state == "wrong" for check in checks):
+            _print(made)
+    if any(check.state == "wrong" for check in made):
+        raise typer.Exit(1)
+
+
+@checks.command()
+def gpu(
+    out: Annotated[Path, typer.Option("--out", help="Folder for gpu_check.json and gpu_check.md.")] = Path("gpu_check"),
+    device: Annotated[Literal["cuda", "cpu"], typer.Option("--device", help="cpu: try the check itself.")] = "cuda",
+    parts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--part",
+            help="Only this part: card, numbers, repeats, speed, survival, sharing, rapids; several times for more.",
+        ),
+    ] = None,
+) -> None:
+    """Compare numbers with the processor, repeat, time, kill and resume, in ten minutes; exit status 1 after an error.
+
+    Both files are written anew after each part, so what is cut off is of use, too. Without the command line, the
+    training dependencies are enough: `python -m kdgat.gpu`.
+    """
+    from kdgat.gpu.check import PARTS, check_gpu
+
+    for name in parts or ():
+        if name not in PARTS:
+            raise UserError(f"--part {name}: there are {', '.join(PARTS)}")
+    report = check_gpu(out, device, parts or tuple(PARTS), say=typer.echo)
+    if any(part["error"] for part in report["parts"].values()):
         raise typer.Exit(1)
 
 

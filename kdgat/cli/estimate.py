@@ -11,11 +11,9 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.cluster.expectation import JobRequest
     from kdgat.family import DataSize, Family
@@ -40,12 +38,7 @@ Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training,
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    return options.family_commands(
-        families,
-        estimate_command,
-        lambda one: f"Estimate walltime, memory and jobs of {one.title}; `kdgat train` asks for the same.",
-        is_plan=True,
-    )
+    return options.family_commands(families, estimate_command)
 
 
 def estimate_command(family: "Family") -> Any:
@@ -53,6 +46,7 @@ def estimate_command(family: "Family") -> Any:
 
     def command(
         context: typer.Context,
+        of_family: FamilyOptions,
         out: HistoryOut = None,
         compare: Compare = False,
         calibrate: Calibrate = None,
@@ -61,8 +55,8 @@ def estimate_command(family: "Family") -> Any:
         *,
         configured: ConfigOptions,
         jobs_at: JobOptions,
-        given: dict[str, Any],
     ) -> None:
+        given = of_family.given()
         if calibrate is not None and (out is None or compare):
             raise UserError("--calibrate tries one stage of one run: give its --out DIR, and no --compare")
         options.require_no_file(out)
@@ -89,7 +83,8 @@ def estimate_command(family: "Family") -> Any:
         else:
             print_estimate(found[0])
 
-    return spread(command)
+    text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
+    return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def stage_job_requests(
@@ -165,9 +160,8 @@ def command_tokens(
     if dataset is not None and names_dataset:
         command += ["--dataset", dataset]
     for option in family.options:
-        name = f"--{option.name.replace('_', '-')}"
-        if option.is_required and not _has(command, name):
-            command += [name, str(given.get(option.name, option.plan_default))]
+        if option.is_required and not _has(command, option.flag):
+            command += [option.flag, str(given.get(option.name, option.plan_default))]
     if not _has(command, "--out"):
         command += ["--out", f"runs/{(names_dataset and dataset) or given.get('dataset', family.name)}"]
     return command
@@ -269,7 +263,7 @@ def _source(
 
 def print_estimate(found: Mapping[str, Any]) -> None:
     """Print an estimate for people: one stage in a few lines, several as a table."""
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, print_rows
 
     console = output_console()
     console.print(_describe_size(found), soft_wrap=True, markup=False)
@@ -285,20 +279,14 @@ def print_estimate(found: Mapping[str, Any]) -> None:
         ):
             console.print(f"{name:<11} {value:<22} {source}", soft_wrap=True, markup=False)
     else:
-        table = _table("stage", "walltime", "expected", "memory", "GPU memory", "jobs")
+        rows = []
         stages_of = dict[str, list[str]]()
         for one in stages:
             sources = "; ".join(dict.fromkeys((one["sources"]["walltime"], one["sources"]["memory"])))
             stages_of.setdefault(sources, []).append(one["name"])
-            table.add_row(
-                one["name"],
-                one["walltime"],
-                _expected(one)[0],
-                one["memory"],
-                _gib(one["gpu_memory_gib"]),
-                _number(one["jobs"]),
-            )
-        console.print(table)
+            numbers = (_gib(one["gpu_memory_gib"]), _number(one["jobs"]))
+            rows.append([one["name"], one["walltime"], _expected(one)[0], one["memory"], *numbers])
+        print_rows(console, ("stage", "walltime", "expected", "memory", "GPU memory", "jobs"), rows, right=NUMBERS)
         for sources, names in stages_of.items():  # below, as a column has no room for sentences
             whose = "all" if len(stages_of) == 1 else ", ".join(names)
             console.print(f"Walltime and memory from {sources}: {whose}", soft_wrap=True, markup=False)
@@ -307,20 +295,20 @@ def print_estimate(found: Mapping[str, Any]) -> None:
 
 def print_comparison(found: Sequence[Mapping[str, Any]], own: str) -> None:
     """Print a line per dataset and stage, and the command for the one that the command line names."""
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, print_rows
 
-    has_stages = any(len(one["stages"]) > 1 for one in found)
-    table = _table(
-        "dataset", *(["stage"] if has_stages else []), "graphs", "walltime", "memory", "jobs", "complexity", "counted"
-    )
+    names = ("dataset", "stage") if any(len(one["stages"]) > 1 for one in found) else ("dataset",)
+    rows = []
     for one in found:
         graphs = "unknown" if one["graphs"] is None else f"{one['graphs']:,}"
         counted = "yes" if one["graphs_source"].startswith("counted") else "no"
         for stage in one["stages"]:
-            row = [one["dataset"], *([stage["name"]] if has_stages else []), graphs, stage["walltime"], stage["memory"]]
-            table.add_row(*row, _number(stage["jobs"]), one["complexity"] or "unknown", counted)
+            amounts = [graphs, stage["walltime"], stage["memory"], _number(stage["jobs"])]
+            named = [one["dataset"], stage["name"]][: len(names)]
+            rows.append([*named, *amounts, one["complexity"] or "unknown", counted])
     console = output_console()
-    console.print(table)
+    headings = (*names, "graphs", "walltime", "memory", "jobs", "complexity", "counted")
+    print_rows(console, headings, rows, right=NUMBERS, num_names=len(names))
     command = next(one["command"] for one in found if one["dataset"] == own)
     console.print(f"\n{command}", soft_wrap=True, markup=False)
 
@@ -330,12 +318,6 @@ def _describe_size(found: Mapping[str, Any]) -> str:
         return f"{found['dataset'] or found['family']}: {found['graphs_source'] or 'of unknown size'}"
     kind = f" ({found['complexity']})" if found["complexity"] else ""
     return f"{found['dataset']}: {found['graphs']:,} graphs to train on{kind}, {found['graphs_source']}"
-
-
-def _table(*headings: str) -> "Table":
-    from kdgat.cli.tables import plain_table
-
-    return plain_table(headings, right=NUMBERS, whole=headings)
 
 
 def _expected(stage: Mapping[str, Any]) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import JobOptions, spread
+from kdgat.cli.options import JobOptions, spread
 from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
@@ -28,17 +28,16 @@ Dataset = Annotated[
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family that detects."""
+    return options.family_commands(families, evaluate_command)
+
+
+def evaluate_command(family: "Family") -> Any:
+    """Return the command that evaluates one family; None of one that detects nothing."""
     from kdgat.family import Detects
 
-    app = typer.Typer(no_args_is_help=True)
-    for name, family in families.items():
-        if isinstance(family, Detects):
-            app.command(name)(evaluate_command(family, family))
-    return app
-
-
-def evaluate_command(family: "Family", detects: "Detects") -> Any:
-    """Return the command that evaluates one family."""
+    if not isinstance(family, Detects):
+        return None
+    detects: Detects = family
 
     def command(
         run: Annotated[Path, typer.Option("--run", help=f"Output directory of `kdgat train {family.name}`.")],

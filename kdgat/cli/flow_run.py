@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kdgat.cli.display import Place
-    from kdgat.cli.option_groups import RunOptions
+    from kdgat.cli.options import RunOptions
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.run import OutputDirectory, Run, RunEnd
 

@@ -13,7 +13,7 @@ import typer
 
 app = typer.Typer(no_args_is_help=True)
 
-PARTS_OF_TEST: Final = ("card", "numbers", "rapids")  # of `kdgat gpu check`
+PARTS_OF_TEST: Final = ("card", "numbers", "rapids")  # of `kdgat doctor gpu`
 
 
 class VariantName(StrEnum):
@@ -32,11 +32,6 @@ Nv = Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver 
 CheckoutFolder = Annotated[
     Path | None, typer.Option("--checkout", help="Source tree; by default the one that this command is run from.")
 ]
-
-
-@app.callback()
-def image() -> None:
-    """Make container images, look into them, and run things in them."""
 
 
 @app.command()

@@ -19,8 +19,6 @@ from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kdgat.lap.instances.inspection import FileInspection
 
 app = typer.Typer(help="Generate, bucket, inspect and solve assignment problems.", no_args_is_help=True)
@@ -162,7 +160,7 @@ def bucket(
     """
     from kdgat.base import check_folder
     from kdgat.base.place import FILE_BYTES
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, print_rows
     from kdgat.lap.instances.buckets import SPLITS, existing_buckets, write_buckets
     from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES
     from kdgat.lap.instances.store import LapStore
@@ -174,12 +172,12 @@ def bucket(
         raise UserError(f"{there[0]} exists already: give another --out, or --force to replace the split")
     with _counted("splitting", total, quiet) as count_one:
         summary = write_buckets(file, out, seed, on_record=count_one)
-    table = _table("bucket", *SPLITS)
+    rows = []
     for name in [name for name, _ in SIZE_CLASSES] + [LARGEST_CLASS]:
         counts = [summary.counts[name, split] for split in SPLITS]
         if any(counts):
-            table.add_row(name, *map(str, counts))
-    output_console().print(table)
+            rows.append([name, *counts])
+    print_rows(output_console(), ("bucket", *SPLITS), rows, right=SPLITS)
     left_out = f", {summary.num_duplicates} duplicates left out" if summary.num_duplicates else ""
     print(f"{out}: {sum(summary.counts.values())} of {total} records{left_out}, seed {seed}")
 
@@ -215,14 +213,12 @@ app.command("analyze")(analyze_command())
 
 
 def _print_inspection(inspection: FileInspection) -> None:
-    from kdgat.cli.tables import output_console
-
     print(
         f"{inspection.path}: {inspection.num_records} records, {inspection.storage}, schema "
         f"{inspection.schema_version}, {_format_bytes(inspection.num_bytes)}, written with {inspection.written_with}"
     )
     if inspection.counts:
-        output_console().print(_counts_table(inspection.counts))
+        _print_counts(inspection.counts)
     if inspection.num_duplicates:
         print(f"{inspection.num_duplicates} records are duplicates of others: kdgat lap merge leaves them out")
     for problem in inspection.problems:
@@ -232,29 +228,21 @@ def _print_inspection(inspection: FileInspection) -> None:
         print(f"checked {inspection.num_checked} records: {right} proved optimal, {len(inspection.problems)} wrong")
 
 
-def _counts_table(counts: dict[tuple[str, int], int]) -> Table:
-    """Return a row per family: its records of each size, or of all if there are many sizes."""
+def _print_counts(counts: dict[tuple[str, int], int]) -> None:
+    """Print a row per family: its records of each size, or of all if there are many sizes."""
+    from kdgat.cli.tables import output_console, print_rows
+
     sizes = sorted({size for _, size in counts})
     by_family = {
         family: {size: count for (name, size), count in counts.items() if name == family} for family, _ in counts
     }
     is_narrow = len(sizes) > MAX_SIZE_COLUMNS
-    headings = ("least n", "greatest n") if is_narrow else tuple(f"n={size}" for size in sizes)
-    table = _table("family", *headings, "all")
+    headings = (*(("least n", "greatest n") if is_narrow else (f"n={size}" for size in sizes)), "all")
+    rows = []
     for family, found in by_family.items():
         cells = [min(found), max(found)] if is_narrow else [found.get(size, "-") for size in sizes]
-        table.add_row(family, *map(str, cells), str(sum(found.values())))
-    return table
-
-
-def _table(first: str, *others: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column(first)
-    for heading in others:
-        table.add_column(heading, justify="right")
-    return table
+        rows.append([family, *cells, sum(found.values())])
+    print_rows(output_console(), ("family", *headings), rows, right=headings)
 
 
 def _refuse_existing(out: Path, *, force: bool) -> None:

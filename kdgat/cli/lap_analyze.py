@@ -21,10 +21,11 @@ def analyze_command() -> "Callable[..., None]":
     from kdgat.lap.family import FAMILY
 
     of_data = [option for option in FAMILY.options if option.name in ("stages", "data")]
-    return options.family_command(analyze, of_data)
+    return options.spread(analyze, of_family=options.options_of(of_data))
 
 
 def analyze(
+    of_family: options.FamilyOptions,
     preset: options.Preset = None,
     override: options.Overrides = None,
     run: Annotated[
@@ -38,8 +39,6 @@ def analyze(
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write measured rates, for plan lap --measured.")
     ] = None,
-    *,
-    given: dict[str, Any],
 ) -> None:
     """Say what each training stage is made of, and what memory and time a step takes; --memory measures it.
 
@@ -52,10 +51,11 @@ def analyze(
     from kdgat.lap.family import FAMILY
     from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
+    given = of_family.given()
     if run is not None:
         config = run_config(run, override, given)
     else:
-        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
+        config = cast("LapConfig", options.ConfigOptions(preset=preset, override=override).build(FAMILY, given))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:
@@ -105,18 +105,14 @@ def device_name(config: "LapConfig") -> str:
 
 def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
     """Print one line per training stage: instances, edges, batch, and what a step keeps."""
-    from rich.table import Table
-
     from kdgat.base import describe_bytes
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, print_rows
     from kdgat.lap.training.memory import batch_shape, kept_bytes_per_edge, num_edges
     from kdgat.lap.training.schedule import instances
 
     kept = kept_bytes_per_edge(config)
-    table = Table(box=None, pad_edge=False, header_style="bold")
     headings = ("stage", "n", "train", "validation", "test", "edges", "of n x n", "batch", "an instance keeps")
-    for heading in headings:
-        table.add_column(heading, justify="left" if heading == "stage" else "right", no_wrap=True)
+    rows = []
     for name in config.chosen():
         size = config.progression[name].size
         number = instances(config, name, counts)
@@ -124,8 +120,8 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
         shape = batch_shape(size, number["train"], config.graph, config.training_for(name))
         cells = [f"{number[split]:,}" for split in ("train", "validation", "test")]
         cells += [f"{edges:,}", f"{edges / size**2:.1%}", str(shape.num_graphs), describe_bytes(round(kept * edges))]
-        table.add_row(name, str(size), *cells)
-    output_console().print(table)
+        rows.append([name, str(size), *cells])
+    print_rows(output_console(), headings, rows, right=headings[1:])
     print(f"\nA step keeps {kept:.0f} bytes for each edge until its backward pass (model.kind {config.model.kind}).")
 
 

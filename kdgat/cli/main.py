@@ -47,18 +47,6 @@ SETTINGS = {
     "dask.config": "DASK_* in the environment, YAML files in $DASK_CONFIG, ~/.config/dask, /etc/dask",
 }
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
-# Of the paths that options take: what to name where one is empty.
-FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
-FILE_OPTIONS = (
-    "--profile",
-    "--grow",
-    "--json",
-    "--catalog",
-    "--config",
-    "--picture",
-    "--labels",
-    "--space",
-)
 
 
 @dataclass(frozen=True)
@@ -81,9 +69,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     ),
     "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
-    "history": CommandGroup(
-        "kdgat.cli.history", "Compare the resources that attempts used with their requests.", is_single_command=True
-    ),
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory, as a cluster job does."),
@@ -93,9 +78,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         "Find attacks in a log, in a file that grows, or on a bus.",
         is_single_command=True,
     ),
-    "export": CommandGroup(
-        "kdgat.cli.export", "Write a network of a finished run as one file, for ONNX or torch.", is_single_command=True
-    ),
     "profile": CommandGroup(
         "kdgat.cli.profile",
         "Learn what is usual of one vehicle, from minutes of it without attacks.",
@@ -103,12 +85,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     ),
     "doctor": CommandGroup(
         "kdgat.cli.doctor",
-        "Check this machine, and print how to get missing parts.",
+        "Check this machine and its GPU, and print how to get missing parts.",
         is_single_command=True,
     ),
-    "gpu": CommandGroup("kdgat.cli.gpu", "Try what kdgat computes on the GPU of this machine."),
-    "model": CommandGroup("kdgat.cli.model", "List trained models, and say which of them is in service."),
-    "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs, and find the one that validated best."),
+    "model": CommandGroup("kdgat.cli.model", "List trained models, say which is in service, export one as a file."),
+    "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs: which validated best, what they used."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
 }
 
@@ -118,11 +99,11 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
         "kdgat train trees --out runs/trees",
         ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
     ),
-    "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate", "export")),
+    "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate")),
     "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
     "Keep models trained": ("kdgat night my_cars --inbox inbox", ("night", "model")),
-    "Use a cluster": ("kdgat site list", ("site", "image", "history")),
-    "Know this machine": ("kdgat doctor", ("doctor", "gpu")),
+    "Use a cluster": ("kdgat site list", ("site", "image")),
+    "Know this machine": ("kdgat doctor", ("doctor",)),
 }
 
 # Commands and options of the release before, with what has taken their place.
@@ -130,6 +111,9 @@ REMOVED = {
     "kdgat calibrate": "use `kdgat profile LOG... --out FILE --model RUN`, whose FILE `--profile` takes",
     "--calibration": "use `--profile FILE`, of `kdgat profile LOG... --out FILE --model RUN`",
     "kdgat capabilities": "use `kdgat doctor`, which shows the same",
+    "kdgat export": "use `kdgat model export RUN --out FILE`, with the same options",
+    "kdgat gpu": "use `kdgat doctor gpu`, with the options of `kdgat gpu check`",
+    "kdgat history": "use `kdgat runs usage`, with the same options",
     "kdgat run": "use `prefect deployment run NAME --watch`, after `. installation.env` as `make deploy` prints it",
 }
 
@@ -351,14 +335,8 @@ def refuse_empty_words(tokens: Sequence[str]) -> None:
         if word:
             continue
         if before.startswith("--") and before != "--":
-            raise UserError(f"{before} is empty: name {_expected(before)}, or leave the option out")
+            raise UserError(f"{before} is empty: name what is meant, or leave the option out")
         raise UserError(f"the word after {before or 'kdgat'!r} is empty: name what is meant, or leave it out")
-
-
-def _expected(option: str) -> str:
-    if option == "--out":  # of most commands a folder, of some a file
-        return "a folder (or file)"
-    return "a folder" if option in FOLDER_OPTIONS else "a file" if option in FILE_OPTIONS else "what is meant"
 
 
 def _placeholder() -> "typer.Typer":

@@ -1,11 +1,11 @@
-"""`kdgat model`: the models of a registry, which of them is in service, and changing that by hand."""
+"""`kdgat model`: the models of a registry, which of them is in service, changing that by hand, and files of one."""
 
 import getpass
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -35,11 +35,6 @@ Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 Hold = Annotated[bool, typer.Option("--hold", help="Keep it there: nights train and report, and replace nothing.")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="Of which dataset (default: the only one in service).")]
 OfDataset = Annotated[str | None, typer.Option("--dataset", help="Only models of this dataset.")]
-
-
-@app.callback()
-def model() -> None:
-    """List trained models and say which is in service; `kdgat evaluate can --run DIR/models/ID` scores with one."""
 
 
 @app.command("list")
@@ -160,6 +155,60 @@ def compare(
     print_tables(console, [comparison_table(entries, metrics)])
     for name, reason in left_out.items():
         console.print(f"{name}: {reason}", markup=False, soft_wrap=True)
+
+
+@app.command()
+def export(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Output directory of a training, or a registered model's id.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file.")],
+    file_format: Annotated[
+        Literal["onnx", "torch"], typer.Option("--format", help="onnx for any runtime, or a file that torch loads.")
+    ] = "onnx",
+    model: Annotated[str, typer.Option("--model", help="Which attention network.")] = "distill_gat",
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
+    registry: options.IdRegistry = None,
+    profile: Annotated[
+        Path | None, typer.Option("--profile", metavar="FILE", help="Of `kdgat profile --model`: its threshold.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Write a network with its input scaling, features, windows, scaling of scores and threshold in one file.
+
+    `kdgat detect LOG --model FILE` decides by it as by the run.
+    """
+    from kdgat.cli.detect import require_runtime
+
+    require_runtime("model export")
+    from kdgat.base import check_file
+    from kdgat.can.detection.loading import chosen_detector, find_model, trained_network
+    from kdgat.can.detection.model_file import write_model
+    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.can.evaluation.vehicle import LEARN, threshold_for
+    from kdgat.can.models.names import ENSEMBLE_MEMBERS
+    from kdgat.canbus.profile import Profile
+    from kdgat.run import OutputDirectory
+
+    check_file(out, "--out")
+    if model not in ENSEMBLE_MEMBERS:
+        raise UserError(f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}")
+    finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
+    seed = finished.seeds[0] if seed is None else seed
+    detector = chosen_detector(finished, model, seed)
+    if profile is not None:
+        learned = threshold_for(Profile.read(profile), finished, detector)
+        if learned is None:
+            raise UserError(
+                f"--profile {profile} has no threshold of {model} of seed {seed}: learn it by `{LEARN} --detector "
+                f"{model} --seed {seed}`"
+            )
+        detector = detector.at(learned.operating_point)
+    network = trained_network(finished, detector, seed, model)
+    parameters = network.parameters
+    write_model(out, file_format, network.weights, network.description, parameters)
+    if not quiet:
+        typer.echo(f"{out}: {parameters.name} of seed {parameters.seed}, {out.stat().st_size / 1024:,.0f} kB")
 
 
 @app.command()

@@ -11,7 +11,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
+from kdgat.cli.options import ConfigOptions, JobOptions, spread
 from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:

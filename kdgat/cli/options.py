@@ -1,9 +1,11 @@
-"""Options that several commands share, those of a family as its `options` say, and how they become a configuration."""
+"""Options that several commands share, alone and in groups, and how they become a configuration."""
 
 import importlib.util
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ import typer
 from kdgat.base import UserError
 
 if TYPE_CHECKING:
+    from kdgat.canbus.messages import ReadLimits, ReadOptions
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.family import Family, Option
     from kdgat.run import RunConfig
@@ -94,112 +97,224 @@ Detach = Annotated[
 ]
 
 
-def family_commands(
-    families: "Mapping[str, Family]",
-    make: "Callable[[Family], Callable[..., None]]",
-    help_of: "Callable[[Family], str]",
-    *,
-    is_plan: bool = False,
-) -> typer.Typer:
-    """Return a group with one command per family: what `make` returns, with the family's options and help."""
-    group = typer.Typer(no_args_is_help=True)
-    for name, family in families.items():
-        command = family_command(make(family), family.options, is_plan=is_plan)
-        group.command(name, help=help_of(family))(command)
-    return group
+@dataclass(frozen=True)
+class ConfigOptions:
+    """What a run is configured by, beside the options of its family."""
+
+    preset: Preset = None
+    config_file: ConfigFile = None
+    seeds: Seeds = None
+    override: Overrides = None
+
+    def build(
+        self, family: "Family", given: Mapping[str, Any], more: Sequence[str] = (), *, is_plan: bool = False
+    ) -> "RunConfig":
+        """Build the configuration that a command line describes, with `more` overrides on top.
+
+        A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
+        requires and neither the command line nor the file gives has its default of a plan.
+
+        Raises:
+            ConfigurationError: naming key, value and fix.
+        """
+        missing = [one.flag for one in family.options if one.is_required and one.name not in given]
+        if missing and not is_plan and self.config_file is None:
+            raise typer.BadParameter("required, unless --config gives it", param_hint=missing[0])
+        content: dict[str, Any] = {} if self.config_file is None else read_config(family, self.config_file)
+        if is_plan:
+            given = {**_plan_defaults(family, content), **given}
+        of_file = content.pop("preset", None)
+        preset = str(self.preset or of_file or "quick")
+        if self.seeds:
+            content["seeds"] = list(self.seeds)
+        before: list[str] = []
+        for option in family.options:
+            if option.key == "" or option.name not in given:
+                continue
+            value = given[option.name]
+            value = str(value.absolute()) if isinstance(value, Path) else value
+            if option.is_override:
+                before.append(f"{option.key}={json.dumps(value)}")
+                continue
+            *sections, key = option.key.split(".")
+            where = content
+            for section in sections:
+                if where.get(section) is None:  # not there, or without a key below it
+                    where[section] = {}
+                where = where[section]
+                if not isinstance(where, dict):
+                    raise UserError(f"--config {self.config_file}: {section} is {where!r}, write its keys below it")
+            where[key] = value
+        config = family.config.from_preset(preset, content, [*before, *(self.override or ()), *more])
+        for option in family.options:
+            if option.apply is not None and option.name in given:
+                config = option.apply(config, given[option.name])
+        return config
 
 
-def family_command(
-    command: Callable[..., None], options: "Sequence[Option]", *, is_plan: bool = False
-) -> Callable[..., None]:
-    """Return a command that has the options of a family, too, and hands their values on as the mapping `given`.
+@dataclass(frozen=True)
+class JobOptions:
+    """Where stages run, and what their jobs ask for there."""
 
-    Values that were not given are left out. With `is_plan`, what training requires has a default.
+    site: SiteName = "local"
+    walltime: Walltime = None
+    memory: Memory = None
+    cores: Cores = None
+    gpus: Gpus = None
+    account: Account = None
+
+    def read(self) -> "tuple[Site, ResourceRequest]":
+        """Read the site and what the command line asks for there.
+
+        Raises:
+            SiteError: if the site is unknown or its file is wrong.
+            UserError: if a value cannot be read, or is more than the site grants.
+            UserError: if resources are asked for where there are no jobs that could have them.
+        """
+        from kdgat.cluster import load_site
+        from kdgat.cluster.estimate import check_command_line
+        from kdgat.cluster.resources import make_request
+        from kdgat.cluster.site import charged_to
+
+        found = charged_to(load_site(self.site), self.account)
+        request = make_request(walltime=self.walltime, memory=self.memory, cores=self.cores, gpus=self.gpus)
+        explicit = request.explicit_values() | ({} if self.account is None else {"account": self.account})
+        if found.scheduler == "local" and explicit:
+            given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
+            raise UserError(
+                f"{given}: with --site {self.site} stages are processes of this machine, which use what it has: "
+                "leave the option out, or name a cluster by --site"
+            )
+        check_command_line(request, found)
+        return found, request
+
+
+@dataclass(frozen=True)
+class RunOptions(JobOptions):
+    """How a flow runs its stages, and whether this command watches it."""
+
+    parallel_stages: ParallelStages = None
+    pool: Pool = 0
+    on_lost_flow: OnLostFlow = None
+    detach: Detach = False
+    replan: Replan = False
+    quiet: Quiet = False
+
+    def read(self) -> "tuple[Site, ResourceRequest]":
+        """Read the site, with what becomes of its jobs without this command, and what is asked for there."""
+        site, request = super().read()
+        said = {} if self.on_lost_flow is None else {"on_lost_flow": self.on_lost_flow}
+        return site.model_copy(update=said), request
+
+
+@dataclass(frozen=True)
+class RecordingOptions:
+    """How a recording is read, where it does not say so itself."""
+
+    channel: Channel = None
+    time_unit: TimeUnit = None
+    ids: Ids = None
+    bytes: Bytes = "hexadecimal"
+    drop_echo: DropEcho = False
+    max_bad_fraction: MaxBadFraction = 0.01
+
+    def given(self) -> list[str]:
+        """Return the names of the options that differ from what they are by default."""
+        return [f"--{one.name.replace('_', '-')}" for one in fields(self) if getattr(self, one.name) != one.default]
+
+    def read(self) -> "ReadOptions":
+        """Return how a recording is read."""
+        from kdgat.canbus.messages import ReadOptions
+
+        return ReadOptions(**self._stated())
+
+    def limits(self) -> "ReadLimits":
+        """Return how much damage is passed over."""
+        from kdgat.base import validate_config
+        from kdgat.canbus import ReadLimits
+
+        return validate_config(ReadLimits, {"max_bad_fraction": self.max_bad_fraction})
+
+    def _stated(self) -> dict[str, Any]:
+        of_tables = {"identifiers": self.ids, "payload": self.bytes}
+        return {"time_unit": self.time_unit, "drop_echo": self.drop_echo, **of_tables}
+
+
+@dataclass(frozen=True)
+class LabelledRecordingOptions(RecordingOptions):
+    """How a recording and its labels are read."""
+
+    label_column: LabelColumn = None
+    attack_labels: AttackLabels = None
+
+    def _stated(self) -> dict[str, Any]:
+        labels = tuple(word.strip() for word in (self.attack_labels or "").split(",") if word.strip())
+        return {**super()._stated(), "label_column": self.label_column, "attack_labels": labels}
+
+
+@dataclass(frozen=True)
+class FamilyOptions:
+    """The options of a family: none here, those of one are the fields of what `options_of` returns."""
+
+    def given(self) -> dict[str, Any]:
+        """Return the values that the command line gives, by name."""
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None and value is not False and value != []
+        }
+
+
+def options_of(own: "Sequence[Option]", *, is_plan: bool = False) -> type[FamilyOptions]:
+    """Return the group of a family's own options; with `is_plan`, what training requires has a default."""
+    kept = [one for one in own if is_plan or not one.plan_only]
+    described = [(one.name, _annotation(one, is_plan), False if one.type is bool else None) for one in kept]
+    return make_dataclass("FamilyOptions", described, bases=(FamilyOptions,), frozen=True)
+
+
+def spread(command: Callable[..., None], text: str | None = None, **groups: type) -> Callable[..., None]:
+    """Return a command that takes each option of its groups by itself: parameters whose annotation is a dataclass.
+
+    `groups` has those that a family adds, by name of the parameter, and `text` the help where no docstring has it.
     """
-    of_family = [option for option in options if is_plan or not option.plan_only]
-    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "given"]
-    parameters = [_parameter(option, is_plan) for option in of_family]
-    required = [one for one in own if one.default is inspect.Parameter.empty]
-    optional = [*parameters, *(one for one in own if one.default is not inspect.Parameter.empty)]
+    own = inspect.signature(command).parameters
+    groups = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)} | groups
+    taken: list[tuple[str, Any, Any]] = []
+    for name, one in own.items():
+        if name in groups:
+            taken += [(option.name, option.type, field(default=option.default)) for option in fields(groups[name])]
+        else:
+            default = MISSING if one.default is one.empty else one.default
+            taken.append((name, one.annotation, field(default=default)))
+    together = make_dataclass(
+        command.__name__, taken, kw_only=True, namespace={"__doc__": text or command.__doc__, "__module__": __name__}
+    )
 
+    @wraps(together, updated=())  # whose signature the parser reads
     def run(**values: Any) -> None:
-        given = {option.name: values.pop(option.name) for option in of_family}
-        missing = [option for option in of_family if option.is_required and not _is_given(given[option.name])]
-        if missing and not is_plan and values.get("config_file") is None:
-            raise typer.BadParameter("required, unless --config gives it", param_hint=f"--{_written(missing[0])}")
-        command(**values, given={name: value for name, value in given.items() if _is_given(value)})
+        for name, group in groups.items():
+            values[name] = group(**{option.name: values.pop(option.name) for option in fields(group)})
+        command(**values)
 
-    signature = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*required, *optional)]
-    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in signature}
-    run.__doc__ = command.__doc__
     return run
 
 
-def _is_given(value: Any) -> bool:
-    return value is not None and value is not False and value != []
+def family_commands(
+    families: "Mapping[str, Family]", make: "Callable[[Family], Callable[..., None] | None]"
+) -> typer.Typer:
+    """Return a group with one command per family: what `make` returns, unless that is None."""
+    group = typer.Typer(no_args_is_help=True)
+    for name, family in families.items():
+        if command := make(family):
+            group.command(name)(command)
+    return group
 
 
-def _parameter(option: "Option", is_plan: bool) -> inspect.Parameter:
-    default: Any = False if option.type is bool else None
+def _annotation(option: "Option", is_plan: bool) -> Any:
     kind: Any = list[option.type] if option.is_many else option.type  # type: ignore[name-defined]
-    if default is None:
-        kind = kind | None
     text = f"{option.help} Required." if option.is_required and not is_plan else option.help
     text += f" Default: {option.plan_default}." if is_plan and option.plan_default is not None else ""
-    annotation = Annotated[kind, typer.Option(f"--{_written(option)}", help=text)]
-    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-
-
-def _written(option: "Option") -> str:
-    return option.name.replace("_", "-")
-
-
-def family_config(
-    family: "Family",
-    preset: str | None,
-    given: Mapping[str, Any],
-    seeds: Sequence[int] | None,
-    overrides: Sequence[str] | None,
-    config_file: Path | None = None,
-    *,
-    is_plan: bool = False,
-) -> "RunConfig":
-    """Build the configuration that a command line describes; ConfigurationError names key, value and fix.
-
-    A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
-    requires and neither the command line nor the file gives has its default of a plan.
-    """
-    content: dict[str, Any] = {} if config_file is None else read_config(family, config_file)
-    if is_plan:
-        given = {**_plan_defaults(family, content), **given}
-    of_file = content.pop("preset", None)
-    preset = str(preset or of_file or "quick")
-    if seeds:
-        content["seeds"] = list(seeds)
-    before: list[str] = []
-    for option in family.options:
-        if option.key == "" or option.name not in given:
-            continue
-        value = given[option.name]
-        value = str(value.absolute()) if isinstance(value, Path) else value
-        if option.is_override:
-            before.append(f"{option.key}={json.dumps(value)}")
-            continue
-        *sections, key = option.key.split(".")
-        where = content
-        for section in sections:
-            if where.get(section) is None:  # not there, or without a key below it
-                where[section] = {}
-            where = where[section]
-            if not isinstance(where, dict):
-                raise UserError(f"--config {config_file}: {section} is {where!r}, write its keys below it")
-        where[key] = value
-    config = family.config.from_preset(preset, content, [*before, *(overrides or ())])
-    for option in family.options:
-        if option.apply is not None and option.name in given:
-            config = option.apply(config, given[option.name])
-    return config
+    return Annotated[kind if kind is bool else kind | None, typer.Option(option.flag, help=text)]
 
 
 def _plan_defaults(family: "Family", content: Mapping[str, Any]) -> dict[str, Any]:
@@ -252,40 +367,3 @@ def require_job_library() -> None:
     """Refuse to go on where jobs cannot be watched because the part of the package that does it is missing."""
     if importlib.util.find_spec("dask_jobqueue") is None:
         raise UserError("--site needs dask-jobqueue, which is not installed: pip install 'kdgat[all]'")
-
-
-def site_and_request(
-    site: str,
-    *,
-    walltime: str | None,
-    memory: str | None,
-    cores: int | None,
-    gpus: int | None,
-    account: str | None = None,
-    on_lost_flow: Literal["detach", "stop"] | None = None,
-) -> "tuple[Site, ResourceRequest]":
-    """Read the site and what the command line asks for there.
-
-    Raises:
-        SiteError: if the site is unknown or its file is wrong.
-        UserError: if a value cannot be read, or is more than the site grants.
-        UserError: if resources are asked for where there are no jobs that could have them.
-    """
-    from kdgat.cluster import load_site
-    from kdgat.cluster.estimate import check_command_line
-    from kdgat.cluster.resources import make_request
-    from kdgat.cluster.site import charged_to
-
-    found = charged_to(load_site(site), account)
-    if on_lost_flow is not None:
-        found = found.model_copy(update={"on_lost_flow": on_lost_flow})
-    request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-    explicit = request.explicit_values() | ({} if account is None else {"account": account})
-    if found.scheduler == "local" and explicit:
-        given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
-        raise UserError(
-            f"{given}: with --site {site} stages are processes of this machine, which use what it has: "
-            "leave the option out, or name a cluster by --site"
-        )
-    check_command_line(request, found)
-    return found, request

@@ -1,7 +1,7 @@
 """`kdgat plan FAMILY`: which stages a training run would consist of."""
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -9,11 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from kdgat.cluster import ResourceRequest, Resources, Site
     from kdgat.cluster.expectation import JobRequest
     from kdgat.family import Family, PlanTable
@@ -32,28 +30,22 @@ Diagram = Annotated[bool, typer.Option("--diagram", help="Print the stages as a 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    return options.family_commands(
-        families,
-        plan_command,
-        lambda one: (
-            f"List the stages of a run of {one.title}: what each needs, its job (--site), how far it is (--out)."
-        ),
-        is_plan=True,
-    )
+    return options.family_commands(families, plan_command)
 
 
 def plan_command(family: "Family") -> Any:
     """Return the command that plans one family."""
 
     def command(
+        of_family: FamilyOptions,
         out: PlannedOut = None,
         dry_run: DryRun = False,
         diagram: Diagram = False,
         *,
         configured: ConfigOptions,
         jobs_at: JobOptions,
-        given: dict[str, Any],
     ) -> None:
+        given = of_family.given()
         options.require_no_file(out)
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
@@ -79,7 +71,8 @@ def plan_command(family: "Family") -> Any:
         for sentence, names in changes.items():
             typer.echo(f"{sentence}: {', '.join(names)}")
 
-    return spread(command)
+    text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
+    return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def plan_jobs(
@@ -153,28 +146,27 @@ def with_times(
 
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:
     """Print one line per stage: what the family says of it, its job, how far it is, what it needs."""
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import output_console, print_rows
 
     states = states_in(out)
     console = output_console()
     has_jobs_beside = bool(jobs) and console.width >= WIDE
     headings = ["stage", *described.headings, *(JOB_HEADINGS if has_jobs_beside else ())]
-    table = _table([*headings, *(["state"] if out else []), "needs"])
+    headings += ["state", "needs"] if out else ["needs"]
+    rows = []
     for planned in run.plan:
         row = [planned.name, *described.cells.get(planned.name, [""] * len(described.headings))]
         row += job_cells(jobs[planned.name]) if has_jobs_beside else []
         if out:
             row.append(states.get(planned.name, "not planned there"))
-        table.add_row(*row, ", ".join(planned.depends_on) or described.sources)
+        rows.append([*row, ", ".join(planned.depends_on) or described.sources])
     for sentence in described.before:
         console.print(sentence, soft_wrap=True, markup=False)
-    console.print(table)
+    print_rows(console, headings, rows, right=set(headings) - set(TEXTS), wrapped=("needs",))
     if jobs and not has_jobs_beside:
-        table = _table(["stage", *JOB_HEADINGS])
-        for name, resources in jobs.items():
-            table.add_row(name, *job_cells(resources))
         console.print()
-        console.print(table)
+        rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
+        print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
     for sentence in described.after:
         console.print(sentence, soft_wrap=True, markup=False)
 
@@ -184,12 +176,6 @@ def states_in(out: Path | None) -> dict[str, str]:
     from kdgat.run import OutputDirectory
 
     return {record.name: str(record.state) for record in OutputDirectory(out).read_index().stages} if out else {}
-
-
-def _table(headings: Sequence[str]) -> "Table":
-    from kdgat.cli.tables import plain_table
-
-    return plain_table(headings, right=set(headings) - set(TEXTS), whole=set(headings) - {"needs"})
 
 
 def job_cells(resources: "Resources") -> list[str]:

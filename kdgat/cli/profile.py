@@ -9,7 +9,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.option_groups import RecordingOptions, spread
+from kdgat.cli.options import RecordingOptions, spread
 from kdgat.run import counted
 
 if TYPE_CHECKING:
@@ -53,9 +53,9 @@ def profile(
     stand still, unknown identifiers and silence from the first second on become visible.
 
     With --model it also holds the threshold of a run's detector on this vehicle, lower or higher than the run's own:
-    `detect` then uses that detector, and `export` needs one network, as `--detector distill_gat --seed 0`. It takes
-    1,000 windows, a minute or two, that the run was not trained on. Logs that the profile of --grow knows may be given
-    again.
+    `detect` then uses that detector, and `model export` needs one network, as `--detector distill_gat --seed 0`. It
+    takes 1,000 windows, a minute or two, that the run was not trained on. Logs that the profile of --grow knows may be
+    given again.
     """
     from kdgat.base import check_file
     from kdgat.canbus.profile import Profile, learn_profile

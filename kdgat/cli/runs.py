@@ -11,6 +11,7 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
+from kdgat.cli.usage import usage
 
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
@@ -217,6 +218,9 @@ def best(
             typer.echo(f"Not compared, it has not finished: {_name(run, folder)} ({run.state})")
     for text in unreadable:
         typer.echo(text, err=True)
+
+
+app.command()(usage)
 
 
 def _validated(run: RunSummary) -> float:

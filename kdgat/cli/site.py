@@ -7,11 +7,6 @@ import typer
 app = typer.Typer(no_args_is_help=True)
 
 
-@app.callback()
-def site() -> None:
-    """List clusters that stages can run on, and show what is known of one."""
-
-
 @app.command("list")
 def list_sites(
     show_all: Annotated[
@@ -19,25 +14,24 @@ def list_sites(
     ] = False,
 ) -> None:
     """List the sites that --site takes, with their scheduler, partitions and limits."""
-    from kdgat.cli.tables import output_console, plain_table
+    from kdgat.cli.tables import output_console, print_rows
     from kdgat.cluster import SiteError
     from kdgat.cluster.site import find_sites, is_for_users, read_site
 
-    whole = ("site", "scheduler", "partitions", "file")
-    table = plain_table((*whole[:3], "limits", "file"), whole=whole)
+    rows = []
     for name, path in sorted(find_sites().items()):
         if not (show_all or is_for_users(name)):
             continue
         try:
             found = read_site(path)
         except SiteError as error:  # one wrong file must not hide the others
-            table.add_row(name, "", "", f"cannot be used: {error}", str(path))
+            rows.append((name, "", "", f"cannot be used: {error}", str(path)))
             continue
         partitions = dict.fromkeys(partition for partition in (found.partition, found.gpu_partition) if partition)
         limits = found.limits.model_dump(exclude_none=True)
         listed = ", ".join(f"{key} {value}" for key, value in limits.items() if key != "jobs")
-        table.add_row(name, found.scheduler, ", ".join(partitions), listed, str(path))
-    output_console().print(table)
+        rows.append((name, found.scheduler, ", ".join(partitions), listed, str(path)))
+    print_rows(output_console(), ("site", "scheduler", "partitions", "limits", "file"), rows, wrapped=("limits",))
 
 
 @app.command()

@@ -43,9 +43,9 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run_at_site(parsed: argparse.Namespace) -> int:
     # A compute node has none of what is imported here.
-    from kdgat.cli.options import require_job_library, site_and_request
+    from kdgat.cli.options import JobOptions, require_job_library
 
-    site, request = site_and_request(parsed.site, **{name: getattr(parsed, name) for name in JOB_OPTIONS})
+    site, request = JobOptions(parsed.site, **{name: getattr(parsed, name) for name in JOB_OPTIONS}).read()
     if site.scheduler == "local":
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
     if parsed.wait_s:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, RunOptions, spread
 from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
@@ -48,15 +48,7 @@ class _Request:
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    more = (
-        "Trials are compared by validation, never by a test. Stages that trials have in common are made once. The "
-        "same command again goes on where it stopped, and adds trials if there are more."
-    )
-    return options.family_commands(
-        families,
-        sweep_command,
-        lambda one: f"Try configurations of {one.title}: every combination of --grid, and draws of --random.\n\n{more}",
-    )
+    return options.family_commands(families, sweep_command)
 
 
 def sweep_command(family: "Family") -> Any:
@@ -65,6 +57,7 @@ def sweep_command(family: "Family") -> Any:
     def command(
         context: typer.Context,
         out: options.Out,
+        of_family: FamilyOptions,
         grid: Grid = None,
         random: Random = None,
         trials: NumTrials = None,
@@ -75,7 +68,6 @@ def sweep_command(family: "Family") -> Any:
         *,
         configured: ConfigOptions,
         how: RunOptions,
-        given: dict[str, Any],
     ) -> None:
         from kdgat.cli.flow_run import check_gpus, check_place, detach_or_watch
         from kdgat.family import Space
@@ -83,7 +75,7 @@ def sweep_command(family: "Family") -> Any:
         site, request = how.read()
 
         def configure(more: Sequence[str]) -> "RunConfig":
-            return configured.build(family, given, more)
+            return configured.build(family, of_family.given(), more)
 
         wanted = _Request(Space.of(grid or (), random or (), trials, seed, space), objective or family.objectives[0])
         # Mistakes come to light before anything is started.
@@ -117,7 +109,12 @@ def sweep_command(family: "Family") -> Any:
                 print_outcomes(planned, output)
         raise typer.Exit(status)
 
-    return spread(command)
+    text = (
+        f"Try configurations of {family.title}: every combination of --grid, and draws of --random.\n\nTrials are "
+        "compared by validation, never by a test. Stages that trials have in common are made once. The same command "
+        "again goes on where it stopped, and adds trials if there are more."
+    )
+    return spread(command, text, of_family=options.options_of(family.options))
 
 
 def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -> "Sweep":

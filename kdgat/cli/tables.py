@@ -104,6 +104,39 @@ def plain_table(headings: Iterable[str], *, right: Container[str] = (), whole: C
     return table
 
 
+def print_rows(
+    console: Console,
+    headings: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    right: Container[str] = (),
+    wrapped: Container[str] = (),
+    num_names: int = 1,
+) -> None:
+    """Print rows as a table that breaks cells in `wrapped` between words, and nothing else, whatever the width.
+
+    What finds no room beside the first columns, which name the rows, stands in a table of its own below.
+    """
+    kept = [[str(cell) for cell in row] for row in rows]
+    widths = [
+        max(len(word) for text in texts for word in (text.split() if texts[0] in wrapped else [text]) or [""])
+        for texts in zip(headings, *kept, strict=True)
+    ]
+    names = list(range(num_names))
+    tables = [names]
+    for place in range(num_names, len(headings)):
+        if tables[-1] != names and sum(widths[one] + 2 for one in (*tables[-1], place)) - 2 > console.width:
+            tables.append(names)
+        tables[-1] = [*tables[-1], place]
+    for number, places in enumerate(tables):
+        has_room = sum(widths[place] + 2 for place in places) - 2 <= console.width  # else broken loses less than cut
+        whole = [headings[place] for place in places if has_room and headings[place] not in wrapped]
+        table = plain_table([headings[place] for place in places], right=right, whole=whole)
+        for row in kept:
+            table.add_row(*(escape(row[place]) for place in places))
+        console.print(*([""] if number else []), table, sep="\n")
+
+
 def attempts_table(rows: list[dict[str, str]]) -> Table:
     """Return the attempts at stages as a table; rows as of `attempt_rows`."""
     table = Table(

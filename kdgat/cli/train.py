@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kdgat.cli import options
-from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
+from kdgat.cli.options import ConfigOptions, FamilyOptions, RunOptions, spread
 from kdgat.stage import garbage_kept
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
     """Return the command group with one command per family."""
-    return options.family_commands(families, train_command, lambda one: one.training_help)
+    return options.family_commands(families, train_command)
 
 
 def train_command(family: "Family") -> Any:
@@ -26,15 +26,15 @@ def train_command(family: "Family") -> Any:
     def command(
         context: typer.Context,
         out: options.Out,
+        of_family: FamilyOptions,
         *,
         configured: ConfigOptions,
         how: RunOptions,
-        given: dict[str, Any],
     ) -> None:
         from kdgat.cli.flow_run import check_gpus, check_place, detach_or_watch
 
         site, request = how.read()
-        config = configured.build(family, given)
+        config = configured.build(family, of_family.given())
         # Mistakes come to light before anything is started.
         output = check_place(out, site)
         planned = family.plan_into(config, out)
@@ -59,7 +59,7 @@ def train_command(family: "Family") -> Any:
 
         raise typer.Exit(detach_or_watch(output, site, context.obj, run, show, how))
 
-    return spread(command)
+    return spread(command, family.training_help, of_family=options.options_of(family.options))
 
 
 def print_results(family: "Family", output: "OutputDirectory") -> None:

@@ -45,6 +45,11 @@ class Option:
     apply: Callable[[Any, Any], Any] | None = None  # (configuration, value) -> configuration
     plan_only: bool = False
 
+    @property
+    def flag(self) -> str:
+        """Return how it is written, as --data-root."""
+        return f"--{self.name.replace('_', '-')}"
+
 
 @dataclass(frozen=True)
 class PlanTable:

@@ -1,4 +1,4 @@
-"""`python -m kdgat.gpu`: what `kdgat gpu check` does, where no command line is installed."""
+"""`python -m kdgat.gpu`: what `kdgat doctor gpu` does, where no command line is installed."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`kdgat detect` and `kdgat export` as a person types them: alarms, exit statuses, streams, and mistakes."""
+"""`kdgat detect` and `kdgat model export` as a person types them: alarms, exit statuses, streams, and mistakes."""
 
 from __future__ import annotations
 

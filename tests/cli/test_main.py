@@ -133,12 +133,12 @@ MISTAKES = (
     "night can --config absent",
     "sweep lap --out out",
     "lap inspect absent",
-    "history absent",
+    "runs usage absent",
     "site show absent",
     "image inspect absent",
     "evaluate can --run absent --data-root absent",
     "detect absent",
-    "export absent --out out",
+    "model export absent --out out",
     "profile absent --out out",
     "model list --registry absent",
     "runs show absent",
@@ -149,8 +149,8 @@ MISTAKES = (
 def test_every_command_ends_with_1_after_a_mistake_and_with_2_where_words_cannot_be_parsed(
     kdgat: Callable[..., Answer], tmp_path: Path
 ) -> None:
-    """Beside it: `stage run` has statuses of its own, and `doctor` and `gpu` ask the machine."""
-    assert {line.split()[0] for line in MISTAKES} == set(COMMAND_GROUPS) - {"stage", "doctor", "gpu"}
+    """Beside it: `stage run` has statuses of its own, and `doctor` asks the machine."""
+    assert {line.split()[0] for line in MISTAKES} == set(COMMAND_GROUPS) - {"stage", "doctor"}
     for line in MISTAKES:
         answer = kdgat(*line.split(), status=1, folder=tmp_path)
         assert answer.stderr.startswith("error: "), line
@@ -217,14 +217,14 @@ def test_options_with_many_values_are_repeated_for_the_parser(typed: str, parsed
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("train", "lap", "--out", ""), "--out is empty: name a folder (or file), or leave the option out"),
-        (("train", "lap", "--out="), "--out is empty: name a folder (or file), or leave the option out"),
-        (("night", "cars", "--inbox", "", "--quiet"), "--inbox is empty: name a folder, or leave the option out"),
+        (("train", "lap", "--out", ""), "--out is empty: name what is meant, or leave the option out"),
+        (("train", "lap", "--out="), "--out is empty: name what is meant, or leave the option out"),
+        (("night", "cars", "--inbox", "", "--quiet"), "--inbox is empty: name what is meant, or leave the option out"),
         (
             ("evaluate", "can", "--run", "", "--data-root", "x"),
-            "--run is empty: name a folder, or leave the option out",
+            "--run is empty: name what is meant, or leave the option out",
         ),
-        (("evaluate", "can", "--json", ""), "--json is empty: name a file, or leave the option out"),
+        (("evaluate", "can", "--json", ""), "--json is empty: name what is meant, or leave the option out"),
         (
             ("data", "import", "x.log", "--dataset", ""),
             "--dataset is empty: name what is meant, or leave the option out",

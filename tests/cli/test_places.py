@@ -23,7 +23,7 @@ COMMANDS = (
     "train trees --out PLACE",
     "evaluate can --run none --data-root . --json PLACE",
     "profile x.csv --model none --out PLACE",
-    "export none --out PLACE",
+    "model export none --out PLACE",
     "detect x.csv --out PLACE",
     "detect x.csv --picture PLACE.html",
     "data synth --out PLACE",

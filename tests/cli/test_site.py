@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cli.options import site_and_request
+from kdgat.cli.options import RunOptions
 from kdgat.cluster import Site, load_site
 from tests.support.command_line import kdgat
 
@@ -67,6 +67,5 @@ def test_training_on_a_cluster_is_refused_where_there_is_no_sbatch(
 
 @pytest.mark.parametrize(("said", "found"), [(None, "detach"), ("stop", "stop"), ("detach", "detach")])
 def test_the_command_line_says_what_becomes_of_jobs_without_it(said: str | None, found: str) -> None:
-    asked = {"walltime": None, "memory": None, "cores": None, "gpus": None}
-    site, _ = site_and_request("slurm-test", **asked, on_lost_flow=said)  # type: ignore[arg-type]
+    site, _ = RunOptions("slurm-test", on_lost_flow=said).read()  # type: ignore[arg-type]
     assert site.on_lost_flow == found

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
-from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_tables
+from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_rows, print_tables
 from kdgat.run import Table
 from tests.can.example_results import example
 
@@ -110,3 +110,18 @@ def test_what_people_copy_is_never_broken_where_it_is_narrow(width: int) -> None
     assert all(word in text.split() for word in " ".join([*header, *row]).split())
     assert all(name in block for block in text.strip().split("\n\n"))
     assert max(map(len, text.splitlines())) <= width
+
+
+@pytest.mark.parametrize("width", [40, 70, 120, 400])
+def test_rows_break_between_words_alone_and_columns_without_room_stand_below_with_the_names(width: int) -> None:
+    name, needs = "distill_autoencoder-small-seed0", ["autoencoder-large-seed0,", "curriculum-large-seed0"]
+    console = Console(file=io.StringIO(), width=width)
+    headings = ("stage", "parameters", "memory", "needs")
+    print_rows(console, headings, [(name, "1,224,789", "[16G]", " ".join(needs))], wrapped=("needs",))
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    words = [word for line in lines for word in line.split()]
+    assert words.count("stage") == {40: 3, 70: 2, 120: 1, 400: 1}[width]
+    if width > 40:  # else a name has no room beside a number
+        assert {*headings, name, "1,224,789", "[16G]", *needs} == set(words)
+    assert max(map(len, lines)) <= width

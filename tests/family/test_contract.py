@@ -11,7 +11,7 @@ import typer.main
 
 from kdgat.cli.config import explained, keys_of
 from kdgat.cli.main import build_application
-from kdgat.family import Family, find_family
+from kdgat.family import Detects, Family, find_family
 from kdgat.run import EVALUATION, Run
 from kdgat.stage.families import family_package
 
@@ -96,6 +96,35 @@ def test_commands_take_the_same_options_in_the_same_words(name: str, toy: Family
     found = {command: dict(options_of(command, name)) for command in COMMANDS}
     for command, option in product(COMMANDS, OF_A_CONFIGURATION | OF_JOBS):
         assert found[command][option] == dict(options_of("plan", "can"))[option], (command, option)
-    own = {f"--{option.name.replace('_', '-')}" for option in find_family(name).options if not option.plan_only}
+    own = {option.flag for option in find_family(name).options if not option.plan_only}
     for command in COMMANDS:
         assert own <= set(found[command])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", [*COMMANDS, "sweep"])
+def test_beside_its_own_options_a_command_has_those_that_it_has_for_any_family(
+    name: str, command: str, toy: Family
+) -> None:
+    def common(family: str) -> dict[str, str]:
+        own = {option.flag for option in find_family(family).options}
+        return {option: text for option, text in options_of(command, family) if option not in own}
+
+    assert common(name) == common("can")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_detects_is_evaluated_with_the_options_of_jobs_in_the_same_words(name: str, toy: Family) -> None:
+    if not isinstance(find_family(name), Detects):
+        with pytest.raises(KeyError):
+            dict(options_of("evaluate", name))
+        return
+    of_plan = dict(options_of("plan", name))
+    found = {option: text for option, text in options_of("evaluate", name) if option in OF_JOBS}
+    assert found == {option: of_plan[option] for option in OF_JOBS}
+
+
+def test_an_option_of_one_name_sets_the_same_key_in_all_families(toy: Family) -> None:
+    keys: dict[str, tuple[str, bool]] = {}
+    for option in (option for name in NAMES for option in find_family(name).options):
+        assert keys.setdefault(option.flag, (option.key, option.is_many)) == (option.key, option.is_many)

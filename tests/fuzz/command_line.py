@@ -121,7 +121,7 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
         "--out",
         "--picture",
     ),
-    ("export",): ("--out", "--format", "--detector", "--seed", "--registry"),
+    ("model", "export"): ("--out", "--format", "--detector", "--seed", "--registry"),
     ("report",): ("--out",),
     ("data", "list"): ("--data-root", "--catalog", "--json"),
     ("data", "inspect"): ("--dataset", "--data-root", "--catalog", "--channel", "--json", "--labels"),
@@ -150,7 +150,7 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("model", "promote"): ("--registry",),
     ("site", "list"): (),
     ("site", "show"): (),
-    ("history",): ("--site", "--json"),
+    ("runs", "usage"): ("--site", "--json"),
     ("stage", "run"): ("--quiet", "--wait-s", "--site", "--walltime", "--cores"),
     ("nonsense",): ("--help",),
 }

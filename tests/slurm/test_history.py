@@ -48,7 +48,7 @@ def test_a_run_after_one_that_asked_for_too_little_time_and_too_much_memory_asks
     assert any("asks for memory 2G instead of 4G: " in message for message in reasons)
     assert any("attempt 1 used" in message for message in logged)
 
-    shown = json.loads(kdgat("history", tmp_path / "runs", "--stage", "normal", "--json", status=0).stdout)
+    shown = json.loads(kdgat("runs", "usage", tmp_path / "runs", "--stage", "normal", "--json", status=0).stdout)
     (row,) = shown
     assert (row["runs"], row["attempts"]) == (2, len(first.attempts) + 1)
     assert slurm.jobs() == []

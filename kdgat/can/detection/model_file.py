@@ -121,7 +121,7 @@ def read_model(path: Path) -> ModelFile:
     network = Network(_onnx_of_torch(path)) if is_torch else Network(path)
     text = network.metadata.get(METADATA_KEY)
     if text is None:
-        raise UserError(f"{path} was not written by `kdgat export`: it says nothing about features and threshold")
+        raise UserError(f"{path} was not written by `kdgat model export`: it says nothing about features and threshold")
     parameters = _parameters(path, text)
     parameters.check_features(str(path))
     return ModelFile(parameters, network)
@@ -137,7 +137,7 @@ def _onnx_of_torch(path: Path) -> bytes:
         weights = {name: tensor.numpy() for name, tensor in content["state_dict"].items()}
         return onnx_bytes(weights, json.loads(content["config"]), _parameters(path, content["parameters"]))
     except (KeyError, TypeError, AttributeError, RuntimeError, pickle.UnpicklingError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} was not written by `kdgat export` ({error}): export the model again") from error
+        raise UserError(f"{path} was not written by `kdgat model export` ({error}): export the model again") from error
 
 
 def _parameters(path: Path, text: str) -> DetectorParameters:

@@ -71,12 +71,12 @@ class Network:
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has a class per fault, and none above them but this one
-            raise UserError(f"{self._name} {_refusal(error)}: export it with kdgat export") from error
+            raise UserError(f"{self._name} {_refusal(error)}: export it with kdgat model export") from error
         found = {value.name for value in self._session.get_inputs()}
         if found != set(EXPORT_INPUTS):
             raise UserError(
                 f"{self._name} reads {', '.join(sorted(found))}, where a detector reads "
-                f"{', '.join(EXPORT_INPUTS)}: export it with kdgat export"
+                f"{', '.join(EXPORT_INPUTS)}: export it with kdgat model export"
             )
 
     @property

@@ -82,6 +82,7 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
     graphs = windows_to_graphs(drive(), WINDOWS)
     expected = load_detector(run.output.path, "normal").decide(graphs)
     answer = kdgat(
+        "model",
         "export",
         run.output.path,
         "--model",
@@ -121,7 +122,7 @@ def test_a_profile_sets_the_threshold_of_run_and_file(run: FinishedCanRun, tmp_p
     assert of_file.detector.rule == of_run.detector.rule
     profile.write(tmp_path / "car.json")
     words = ("--model", "normal", "--profile", tmp_path / "car.json", "--out", tmp_path / "own.onnx")
-    kdgat("export", run.output.path, *words, status=0)
+    kdgat("model", "export", run.output.path, *words, status=0)
     assert load_detector(tmp_path / "own.onnx").detector.threshold == pytest.approx(-1.5)
 
 
@@ -142,7 +143,10 @@ def test_a_profile_without_a_threshold_leaves_it_and_nothing_is_exported_with_it
     assert load_detector(run.output.path, profile=Profile()).detector == load_detector(run.output.path).detector
     Profile().write(tmp_path / "car.json")
     words = ("--model", "normal", "--profile", tmp_path / "car.json", "--out", tmp_path / "own.onnx")
-    assert "has no threshold of normal of seed 0: learn it" in kdgat("export", run.output.path, *words, status=1).stderr
+    assert (
+        "has no threshold of normal of seed 0: learn it"
+        in kdgat("model", "export", run.output.path, *words, status=1).stderr
+    )
 
 
 def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
@@ -154,4 +158,7 @@ def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
         load_detector(run.output.path, "clock")
     with pytest.raises(UserError, match="no attention network"):
         load_detector(run.output.path, "baseline: count_excess")
-    assert "--model fusion" in kdgat("export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
+    assert (
+        "--model fusion"
+        in kdgat("model", "export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
+    )

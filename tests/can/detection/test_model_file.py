@@ -127,7 +127,7 @@ def test_a_bad_file_is_named_with_the_fix_and_not_in_the_words_of_the_runtime(
         read_model(path)
     said = str(caught.value)
     assert said.startswith(f"{path} {words}")
-    assert said.endswith(": export it with kdgat export")
+    assert said.endswith(": export it with kdgat model export")
     assert "ONNXRuntimeError" not in said
 
 

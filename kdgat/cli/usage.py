@@ -1,4 +1,4 @@
-"""`kdgat history`: what the attempts of runs took of what they had asked for."""
+"""`kdgat runs usage`: what the attempts of runs took of what they had asked for."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,11 +7,8 @@ import typer
 
 from kdgat.cli import options
 
-app = typer.Typer(no_args_is_help=False)
 
-
-@app.command("history")
-def history(
+def usage(
     place: Annotated[
         Path | None,
         typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie, or their history (runs)."),
@@ -25,7 +22,7 @@ def history(
     import json
     from dataclasses import asdict
 
-    from kdgat.cli.tables import output_console, plain_table
+    from kdgat.cli.tables import output_console, print_rows
     from kdgat.cluster import load_site
     from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
 
@@ -38,7 +35,5 @@ def history(
         which = " ".join(filter(None, (family, stage)))
         typer.echo(f"{folder}: no attempt{which and f' at {which}'} is noted")
         return
-    table = plain_table(EFFICIENCY_HEADINGS, right=EFFICIENCY_HEADINGS[2:])
-    for one in found:
-        table.add_row(*one.cells())
-    output_console().print(table)
+    rows = [one.cells() for one in found]
+    print_rows(output_console(), EFFICIENCY_HEADINGS, rows, right=EFFICIENCY_HEADINGS[2:])

@@ -17,20 +17,20 @@ def runs(tmp_path):
 
 
 def test_each_stage_shows_what_it_used_of_what_it_asked_for(runs):
-    lines = {line.split("  ")[0]: line.split() for line in kdgat("history", runs, status=0).stdout.splitlines()}
+    lines = {line.split("  ")[0]: line.split() for line in kdgat("runs", "usage", runs, status=0).stdout.splitlines()}
     assert lines["can normal"][2:] == ["cpu", "2", "2", "01:00:00", "50%", "2048M", "25%", "12.0", "00:01:00"]
     assert lines["can evaluation"][2:] == ["cpu", "1", "1", "01:00:00", "2048M"]
 
 
 def test_it_is_found_from_the_folder_above(runs):
-    assert "can normal" in kdgat("history", folder=runs.parent, status=0).stdout
+    assert "can normal" in kdgat("runs", "usage", folder=runs.parent, status=0).stdout
 
 
 def test_one_stage_is_printed_as_json(runs):
-    (found,) = json.loads(kdgat("history", runs, "--stage", "normal", "--json", status=0).stdout)
+    (found,) = json.loads(kdgat("runs", "usage", runs, "--stage", "normal", "--json", status=0).stdout)
     assert (found["attempts"], found["walltime_share"], found["wasted_gib_hours"]) == (2, 0.5, 12.0)
 
 
 def test_a_stage_without_attempts_says_so(runs):
-    done = kdgat("history", runs, "--family", "trees", "--stage", "normal", status=0)
+    done = kdgat("runs", "usage", runs, "--family", "trees", "--stage", "normal", status=0)
     assert "no attempt at trees normal is noted" in done.stdout

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.cli.option_groups import ConfigOptions, JobOptions, RunOptions, spread
+from kdgat.cli.options import ConfigOptions, JobOptions, RunOptions, spread
 from kdgat.family import find_family
 
 
