@@ -49,13 +49,14 @@ def analyze(
         check_file(json_path, "--json")
     if json_path is not None and not memory:
         raise UserError("--json writes what --memory measures: give --memory too")
+    from kdgat.family import family_config
     from kdgat.lap.family import FAMILY
     from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
     if run is not None:
         config = run_config(run, override, given)
     else:
-        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
+        config = cast("LapConfig", family_config(FAMILY, preset, given, None, override))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:

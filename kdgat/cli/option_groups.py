@@ -26,11 +26,11 @@ class ConfigOptions:
     def build(
         self, family: "Family", given: Mapping[str, Any], more: Sequence[str] = (), *, is_plan: bool = False
     ) -> "RunConfig":
-        """Build the configuration, with `more` overrides on top; errors of `options.family_config`."""
+        """Build the configuration, with `more` overrides on top; errors of `family_config`."""
+        from kdgat.family import family_config
+
         overrides = [*(self.override or ()), *more]
-        return options.family_config(
-            family, self.preset, given, self.seeds, overrides, self.config_file, is_plan=is_plan
-        )
+        return family_config(family, self.preset, given, self.seeds, overrides, self.config_file, is_plan=is_plan)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from kdgat.cli.config import described
-from kdgat.cli.options import family_config
-from kdgat.family import find_family
+from kdgat.family import family_config, find_family
 from tests.support.command_line import Answer
 
 NEEDED = {"can": ("--dataset", "hcrl_sa", "--data-root", "data"), "lap": (), "trees": ()}

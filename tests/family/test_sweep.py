@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.base import UserError
-from kdgat.cli.options import family_config
 from kdgat.cli.sweep import change_from_best, outcomes_table, verdict
-from kdgat.family import Family, Sweep, find_family, read_summary
+from kdgat.family import Family, Sweep, family_config, find_family, read_summary
 from kdgat.family.summary import find_runs
 from kdgat.family.sweep import Outcome, Trial, check_key, overrides_beside_file, read_sweep
 from kdgat.run import Measure, OutputDirectory, RunConfig, StageState, run_locally

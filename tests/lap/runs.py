@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kdgat.cli.options import family_config
+from kdgat.family import family_config
 from kdgat.lap.config import LapConfig
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
