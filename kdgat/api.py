@@ -267,6 +267,9 @@ def _configured(
     given = {
         name: Path(value) if known[name].type is Path else value for name, value in options.items() if value is not None
     }
+    missing = [option for option in known.values() if option.is_required and option.name not in given]
+    if missing and not is_plan and config is None:
+        raise UserError(f"{family.name} needs {missing[0].name}, unless config gives it: {missing[0].help}")
     of_file = Path(config) if isinstance(config, str) else config
     single = [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
     return family_config(family, preset, given, seeds, single, of_file, is_plan=is_plan)
