@@ -24,11 +24,12 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.can.detection.loading import find_model, load_detector
+from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.sections import AttentionConfig
 from kdgat.canbus import Messages, WindowConfig, make_vehicle, simulate, stream_recording, windows_to_graphs
+from kdgat.registry import find_model
 
 PROGRAM = (sys.executable, "-m", "kdgat.cli.main", "detect")
 TARGET_RATIO, TARGET_WINDOW_MS, TARGET_MB = 100.0, 1.0, 500.0

@@ -6,6 +6,7 @@ the code has and this file does not describe (an exit status, a variable) stops 
 
 import importlib
 import io
+import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
@@ -128,9 +129,23 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     for path, title in {"LICENSE": "License", "CITATION.cff": "How to cite"}.items():
         text = f"# {title}\n\n```text\n{(ROOT / path).read_text(encoding='utf-8')}\n```\n"
         files.append(File.generated(config, PAGES[path], content=text))
+    for path in sorted((ROOT / "docs").rglob("*.ipynb")):
+        page = str(path.relative_to(ROOT / "docs").with_suffix(".md"))
+        files.append(File.generated(config, page, content=notebook_page(path)))
     for page, text in reference_pages().items():
         files.append(File.generated(config, page, content=text))
     return files
+
+
+def notebook_page(path: Path) -> str:
+    """Return the cells of a notebook as a page, with a link to the notebook itself."""
+    cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+    texts = ["".join(cell["source"]) for cell in cells]
+    blocks = [
+        f"```python\n{text}\n```" if cell["cell_type"] == "code" else text
+        for cell, text in zip(cells, texts, strict=True)
+    ]
+    return "\n\n".join([*blocks, f"This page as a notebook: [{path.name}]({path.name})\n"])
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

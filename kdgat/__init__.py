@@ -1,7 +1,8 @@
 """Train graph neural networks on a cluster that kills every job at its walltime.
 
 The map: what each package is, and what it may import (always downwards; `make lint` holds it). The `__init__` of a
-package is its face: the names that others use; nothing is loaded before it is asked for.
+package is its face: the names that others use; nothing is loaded before it is asked for. That of all, with the commands
+as calls for notebooks, is this file's; it comes from kdgat/api.py.
 
     package      kind      what it is                                                     may import
     base         base      configuration, files, hashes, errors, compiled kernels         nothing of kdgat
@@ -29,6 +30,35 @@ Where is ...?
     a candump file to graphs of windows      kdgat/canbus: read_recording, windows_to_graphs
     what a family of one's own provides      kdgat/family/protocol.py: Family (an example: tests/toy)
     a whole run on one page                  kdgat/run/local.py: run_locally
+    what `import kdgat` gives                kdgat/api.py: plan, train, evaluate, load_run, load_model and others
 """
 
+from typing import TYPE_CHECKING
+
+from kdgat.base.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from kdgat.api import SavedRun as SavedRun
+    from kdgat.api import evaluate as evaluate
+    from kdgat.api import list_runs as list_runs
+    from kdgat.api import load_model as load_model
+    from kdgat.api import load_run as load_run
+    from kdgat.api import plan as plan
+    from kdgat.api import train as train
+    from kdgat.base.errors import UserError as UserError
+
 __version__ = "0.1.0"
+
+__all__, __getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "SavedRun": "api",
+        "UserError": "base.errors",
+        "evaluate": "api",
+        "list_runs": "api",
+        "load_model": "api",
+        "load_run": "api",
+        "plan": "api",
+        "train": "api",
+    },
+)

@@ -18,6 +18,7 @@ ROOT: Final = Path(__file__).parents[1]
 OWN: Final = ("kdgat", "flows")
 # Looked for before they are imported, and part of no extra that people install.
 ONLY_WHERE_INSTALLED: Final = {
+    "pandas": "data frames, for who asks kdgat.api for them",
     "lap": "another solver, which ours is compared with",
     "triton": "comes with a torch for CUDA, which pins it",
     "wandb": "of the extra loggers, installed by `make loggers`",

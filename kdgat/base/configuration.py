@@ -54,8 +54,38 @@ class Config(BaseModel):
         return data
 
 
+_SEARCH: Final = "batch_size_mode=tuner searches for the largest batch, fixed takes batch_size"
+_NO_TRIALS: Final = "leave it out: the search of batch_size_mode ends by itself"
+# Keys of earlier programs -> what is said here instead, where the nearest name would be another thing.
+FORMER_KEYS: Final = {
+    "optimize_batch_size": _SEARCH,
+    "memory_estimation": "give batch_size_mode, as batch_size_mode=trial",
+    "graph_memory_safety_factor": "give safety_factor",
+    "target_utilization": "give safety_factor",
+    "use_adaptive_batch_size_factor": "safety_factor takes one value, or one per dataset",
+    "max_batch_size_trials": _NO_TRIALS,
+    "max_trials": _NO_TRIALS,
+    "steps_per_trial": _NO_TRIALS,
+    "min_batch_size": _NO_TRIALS,
+    "max_batch_size": _NO_TRIALS,
+    "init_val": _NO_TRIALS,
+    "use_cugraph": "leave it out: on a GPU attention has a kernel of its own",
+    "num_workers": "leave it out: a stage gathers its batches itself, without worker processes",
+    "epochs": "give max_epochs",
+    "lr": "give learning_rate",
+    "accumulation_steps": "give accumulate",
+    "accumulate_grad_batches": "give accumulate",
+    "gradient_clip_val": "give gradient_clip",
+    "hidden_channels": "give hidden",
+    "num_interactions": "give interactions",
+    "num_rbf_centers": "give num_distances",
+}
+
+
 def unknown_key_text(key: str, known: Sequence[str]) -> str:
-    """Say that a key is unknown and which one was probably meant."""
+    """Say that a key is unknown and which one was probably meant, or has come in its place."""
+    if former := FORMER_KEYS.get(key.lower()):
+        return f"unknown key {key!r}: {former}"
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
     return f"unknown key {key!r}: {hint}"

@@ -1,8 +1,10 @@
-"""Amounts as people read them."""
+"""Amounts as people read them, and what is said of files that nothing here reads."""
 
+from pathlib import Path
 from typing import Final
 
 MIB: Final = 1 << 20
+PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")  # caches and checkpoints of other programs
 
 
 def describe_bytes(amount: float) -> str:
@@ -23,3 +25,13 @@ def describe_time(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def describe_pickled(path: Path, instead: str) -> str:
+    """Say of a cache or checkpoint of another program what to give instead; empty for a file of another name.
+
+    >>> describe_pickled(Path("epoch=3.ckpt"), "train again"), describe_pickled(Path("a.csv"), "train again")
+    ('holds Python objects of another program, which are not taken over: train again', '')
+    """
+    is_one = path.suffix.lower() in PICKLED
+    return f"holds Python objects of another program, which are not taken over: {instead}" if is_one else ""

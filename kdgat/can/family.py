@@ -29,8 +29,11 @@ from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.family.protocol import VALIDATION
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table, counted
 from kdgat.stage import RunDirectory
+from kdgat.training.weights import read_description
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from kdgat.cluster import Expectation, Resources
     from kdgat.report import Document, RunContent
 
@@ -156,6 +159,14 @@ class CanFamily(Family):
         from kdgat.can.report.page import document  # plotly
 
         return document(content)
+
+    def load_model(self, weights: Path) -> nn.Module:
+        """Return an attention network, an autoencoder, or the fusions of both."""
+        from kdgat.can.models.scoring import load_network
+        from kdgat.can.training.fusion import KIND, load_fusion
+
+        kind = read_description(weights)["config"].get("kind")
+        return (load_fusion(weights) if kind == KIND else load_network(weights, str(kind)))[0]
 
     def objective(self, run: FinishedRun) -> Measure | None:
         """Return what the attention network of the curriculum was stopped by: it is the default detector."""

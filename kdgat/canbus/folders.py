@@ -11,6 +11,7 @@ from typing import Final
 
 import numpy as np
 
+from kdgat.base.text import PICKLED, describe_pickled
 from kdgat.canbus.logs import end_of_lines
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, RecordingError
 from kdgat.canbus.names import is_recording, is_utf8, recording_stem, recording_suffix, tells_labels
@@ -23,7 +24,7 @@ _BESIDE_STEMS: Final = re.compile(r"(readme|licen[cs]e|copying|changelog|citatio
 _BESIDE_SUFFIXES: Final = (
     *(".md", ".rst", ".json", ".yaml", ".yml", ".toml", ".xml", ".html", ".htm", ".py", ".ipynb", ".sh"),
     *(".md5", ".sha1", ".sha256", ".sha512", ".png", ".jpg", ".jpeg", ".svg", ".gif", ".tif", ".tiff"),
-    *(".npy", ".npz", ".h5", ".pt", ".pth", ".onnx", ".pkl", ".swc", ".shp", ".geojson"),
+    *(".npy", ".npz", ".h5", ".onnx", ".swc", ".shp", ".geojson", *PICKLED),
 )
 _UNFINISHED_SUFFIXES: Final = (".part", ".partial", ".tmp", ".temp", ".crdownload", ".filepart", ".swp")
 _MAX_LISTED: Final = 5
@@ -45,6 +46,8 @@ class FolderContent:
             names = ", ".join(_shown(Path(path.name)) for path in sorted(self.beside)[:_MAX_LISTED])
             more = f" and {len(self.beside) - _MAX_LISTED} more" if len(self.beside) > _MAX_LISTED else ""
             yield f"passed over, by their names: {names}{more}"
+        if cache := next((path for path in self.beside if path.suffix.lower() in PICKLED), None):
+            yield f"{_shown(Path(cache.name))} {describe_pickled(cache, 'recordings are needed')}"
 
 
 def survey_folder(folder: Path, *, needs_scenario: bool = True) -> FolderContent:

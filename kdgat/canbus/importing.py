@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -39,14 +39,16 @@ def import_recording(
     limits: ReadLimits | None = None,
     channel: str | None = None,
     options: ReadOptions | None = None,
+    span_s: tuple[float, float] | None = None,
 ) -> tuple[Path, RecordingInspection]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and what is in it.
 
     `attack_free` labels every message benign; `attacks` is a file with the times of attacks in a source without
     labels; `require_labels` refuses one that has none. With `replace` a file of that name gives way; the folder
     `put_aside` keeps it, unless the new one is the same. `channel` is the one to take of a source that names several,
-    `options` what it does not say itself. Raise RecordingError for a source that cannot be read or holds attacks then,
-    DatasetError for a name that is not possible in the layout or is taken.
+    `options` what it does not say itself; of `span_s`, times of the source, only what is within is taken. Raise
+    RecordingError for a source that cannot be read or holds attacks then, DatasetError for a name that is not possible
+    in the layout or is taken.
     """
     name = name or recording_name(source)[1]
     for key, text in (("scenario", scenario), ("name", name)):
@@ -66,7 +68,7 @@ def import_recording(
 
         def chunks() -> Iterator[Messages]:
             nonlocal kept
-            for messages in inspector.watched(stream):
+            for messages in inspector.watched(_within(stream, span_s)):
                 if require_labels and not (messages.labelled or attack_free):
                     raise RecordingError(source, NO_LABELS)
                 yield dataclasses.replace(messages, name=name, labelled=messages.labelled or attack_free)
@@ -83,6 +85,14 @@ def import_recording(
     if kept is not None and sha256_of_file(kept) == sha256_of_file(target):
         kept.unlink()
     return target, inspector.inspection
+
+
+def _within(chunks: Iterable[Messages], span_s: tuple[float, float] | None) -> Iterator[Messages]:
+    for messages in chunks:
+        if span_s is None:
+            yield messages
+        elif len(chosen := messages.select((messages.timestamp >= span_s[0]) & (messages.timestamp < span_s[1]))):
+            yield chosen
 
 
 def _keep_copy(path: Path, folder: Path) -> Path:

@@ -45,7 +45,7 @@ def show_command(family: "Family") -> Any:
         configured: ConfigOptions,
     ) -> None:
         from kdgat.base.configuration import load_preset
-        from kdgat.family import flattened
+        from kdgat.family import flattened, read_config
 
         given = of_family.given()
         config = configured.build(family, given, is_plan=True)
@@ -55,7 +55,7 @@ def show_command(family: "Family") -> Any:
         layers = {f"preset {config.preset}": list(flattened(load_preset(config.preset_package, str(config.preset))))}
         if configured.config_file is not None:
             file = configured.config_file
-            layers[str(file)] = list(flattened(options.read_config(family, file)))
+            layers[str(file)] = list(flattened(read_config(family, file)))
         layers["option"] = [option.key for option in family.options if option.name in given]
         layers["option"] += ["seeds"] if configured.seeds else []
         layers["option"] += ["preset"] if configured.preset else []

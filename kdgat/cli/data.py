@@ -168,9 +168,16 @@ def inspect_recordings(
 @app.command("import")
 @spread
 def import_recordings(
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Recordings, folders, or - (a pipe).")],
-    dataset: Annotated[str, typer.Option("--dataset", help="Dataset to add them to.")],
-    scenario: Annotated[str, typer.Option("--scenario", help="Scenario; names that start with train_ train.")],
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="SOURCE...", help="Recordings, folders, or - (a pipe); or hcrl_ch FOLDER, as published."
+        ),
+    ],
+    dataset: Annotated[str | None, typer.Option("--dataset", help="Dataset to add them to. Required.")] = None,
+    scenario: Annotated[
+        str | None, typer.Option("--scenario", help="Scenario; names that start with train_ train. Required.")
+    ] = None,
     data_root: DataRoot = Path("data"),
     name: Annotated[str | None, typer.Option("--name", help="Name of the recording (default: the file's).")] = None,
     attack_free: Annotated[
@@ -194,7 +201,18 @@ def import_recordings(
     of GVRET, Cabana, python-can, BUSMASTER and more (docs/recordings.md); packed by gzip, xz, bzip2 or zip, too. BLF,
     MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel. Of several recordings
     those that cannot be used are named, and the others imported: exit status 1.
+
+    `kdgat data import hcrl_ch FOLDER` takes the five files of HCRL Car-Hacking as they are published, divides them by
+    time into what trains and what tests, and says how.
     """
+    from kdgat.canbus.car_hacking import DATASET
+
+    if str(sources[0]) == DATASET and scenario is None:
+        _import_car_hacking(sources[1:], data_root / (dataset or DATASET), replace, quiet)
+        return
+    if dataset is None or scenario is None:
+        missing = "--dataset" if dataset is None else "--scenario"
+        raise typer.BadParameter("required, unless a published dataset is imported by its name", param_hint=missing)
     from kdgat.base import check_folder
     from kdgat.canbus import RecordingError
     from kdgat.canbus.catalog import DatasetError, check_dataset_name
@@ -249,6 +267,26 @@ def import_recordings(
             _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
     if num_refused:
         raise RecordingError(dataset, f"{num_refused} of {len(files)} recordings were refused, see above; mend them")
+
+
+def _import_car_hacking(folders: Sequence[Path], target: Path, replace: bool, quiet: bool) -> None:
+    from kdgat.base import check_folder
+    from kdgat.canbus.car_hacking import DATASET, HOW, divide, import_part
+    from kdgat.canbus.catalog import DatasetError, check_dataset_name
+
+    if len(folders) != 1 or not folders[0].is_dir():
+        raise DatasetError(
+            f"{DATASET}: give the one folder that holds its five files: kdgat data import {DATASET} FOLDER"
+        )
+    check_dataset_name(target.name)
+    check_folder(target, "--data-root")
+    for part in divide(folders[0]):
+        with compilation_told(quiet=quiet):
+            path, found = import_part(part, target, replace=replace)
+        if not quiet:
+            _print(f"{path}: {found.num_messages} messages, {found.num_attacks} attacks, {found.duration_s:.1f} s")
+    if not quiet:
+        _print(f"{HOW}.")
 
 
 def _sources(source: Path) -> list[tuple[Path, str | None]]:

@@ -110,13 +110,14 @@ def detect(
     require_runtime("detect")
     from kdgat.base import check_file
     from kdgat.can.detection.alarms import Alarm
-    from kdgat.can.detection.loading import find_model, load_detector
+    from kdgat.can.detection.loading import load_detector
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
     from kdgat.canbus.look import Look
     from kdgat.canbus.pipes import is_pipe
     from kdgat.canbus.profile import Database, Profile
+    from kdgat.registry import find_model
 
     if out is not None:
         check_file(out, "--out")

@@ -182,12 +182,13 @@ def export(
 
     require_runtime("model export")
     from kdgat.base import check_file
-    from kdgat.can.detection.loading import chosen_detector, find_model, trained_network
+    from kdgat.can.detection.loading import chosen_detector, trained_network
     from kdgat.can.detection.model_file import write_model
     from kdgat.can.evaluation.run import FinishedCanRun
     from kdgat.can.evaluation.vehicle import LEARN, threshold_for
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.canbus.profile import Profile
+    from kdgat.registry import find_model
     from kdgat.run import OutputDirectory
 
     check_file(out, "--out")

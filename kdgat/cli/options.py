@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass
 from functools import wraps
@@ -17,7 +16,6 @@ if TYPE_CHECKING:
     from kdgat.canbus.messages import ReadLimits, ReadOptions
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.family import Family, Option
-    from kdgat.run import RunConfig
 
 # Whether it was given counts: --config may name one, too.
 Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]
@@ -109,47 +107,14 @@ class ConfigOptions:
     def build(
         self, family: "Family", given: Mapping[str, Any], more: Sequence[str] = (), *, is_plan: bool = False
     ) -> "RunConfig":
-        """Build the configuration that a command line describes, with `more` overrides on top.
+        """Build the configuration, with `more` overrides on top; errors of `family_config`."""
+        from kdgat.family import family_config
 
-        A preset that is given wins over the file's, the file's over `quick`. With `is_plan`, what training
-        requires and neither the command line nor the file gives has its default of a plan.
-
-        Raises:
-            ConfigurationError: naming key, value and fix.
-        """
         missing = [one.flag for one in family.options if one.is_required and one.name not in given]
         if missing and not is_plan and self.config_file is None:
             raise typer.BadParameter("required, unless --config gives it", param_hint=missing[0])
-        content: dict[str, Any] = {} if self.config_file is None else read_config(family, self.config_file)
-        if is_plan:
-            given = {**_plan_defaults(family, content), **given}
-        of_file = content.pop("preset", None)
-        preset = str(self.preset or of_file or "quick")
-        if self.seeds:
-            content["seeds"] = list(self.seeds)
-        before: list[str] = []
-        for option in family.options:
-            if option.key == "" or option.name not in given:
-                continue
-            value = given[option.name]
-            value = str(value.absolute()) if isinstance(value, Path) else value
-            if option.is_override:
-                before.append(f"{option.key}={json.dumps(value)}")
-                continue
-            *sections, key = option.key.split(".")
-            where = content
-            for section in sections:
-                if where.get(section) is None:  # not there, or without a key below it
-                    where[section] = {}
-                where = where[section]
-                if not isinstance(where, dict):
-                    raise UserError(f"--config {self.config_file}: {section} is {where!r}, write its keys below it")
-            where[key] = value
-        config = family.config.from_preset(preset, content, [*before, *(self.override or ()), *more])
-        for option in family.options:
-            if option.apply is not None and option.name in given:
-                config = option.apply(config, given[option.name])
-        return config
+        overrides = [*(self.override or ()), *more]
+        return family_config(family, self.preset, given, self.seeds, overrides, self.config_file, is_plan=is_plan)
 
 
 @dataclass(frozen=True)
@@ -315,46 +280,6 @@ def _annotation(option: "Option", is_plan: bool) -> Any:
     text = f"{option.help} Required." if option.is_required and not is_plan else option.help
     text += f" Default: {option.plan_default}." if is_plan and option.plan_default is not None else ""
     return Annotated[kind if kind is bool else kind | None, typer.Option(option.flag, help=text)]
-
-
-def _plan_defaults(family: "Family", content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return by option what a plan takes for required values that `content`, a file of configuration, does not give."""
-    defaults = {}
-    for option in family.options:
-        where: Any = content
-        for key in option.key.split("."):
-            where = where.get(key) if isinstance(where, Mapping) else None
-        if option.plan_default is not None and where is None:
-            defaults[option.name] = option.plan_default
-    return defaults
-
-
-def read_config(family: "Family", path: Path) -> dict[str, Any]:
-    """Read a file of configuration; a path in it that an option could give is taken from the file's folder."""
-    import yaml
-
-    from kdgat.base import ConfigurationError
-    from kdgat.base.configuration import describe_yaml_error, read_yaml
-    from kdgat.base.files import read_utf8
-
-    try:
-        content = read_yaml(read_utf8(path))
-    except UserError as error:
-        raise ConfigurationError(f"--config {error}") from error
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"--config {path} is no YAML: {describe_yaml_error(error)}") from error
-    if not isinstance(content, dict):
-        raise ConfigurationError(
-            f"--config {path} is not a mapping of keys to values: `kdgat config show {family.name}` prints one"
-        )
-    for option in family.options:
-        *sections, key = option.key.split(".")
-        where: Any = content
-        for section in sections:
-            where = where.get(section) if isinstance(where, dict) else None
-        if option.type is Path and isinstance(where, dict) and isinstance(where.get(key), str):
-            where[key] = str((path.parent / where[key]).absolute())
-    return content
 
 
 def require_no_file(out: Path | None) -> None:

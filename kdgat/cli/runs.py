@@ -31,9 +31,10 @@ def runs() -> None:
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last, with their first score."""
+    from kdgat.family import read_runs
     from kdgat.run import Table, counted
 
-    found, unreadable = _read(folder, family)
+    found, unreadable = read_runs(folder, family)
     found.sort(key=lambda run: run.index.created)
     if as_json:
         _print_json([_as_json(run) for run in found])
@@ -187,10 +188,11 @@ def best(
     Compared is what training was stopped by, on validation data, over seeds. Runs that have not finished are listed
     below: not all of their seeds have trained, or not the stage that counts.
     """
+    from kdgat.family import read_runs
     from kdgat.family.summary import FINISHED
     from kdgat.run import Table
 
-    found, unreadable = _read(folder, family)
+    found, unreadable = read_runs(folder, family)
     judged = [run for run in found if run.objective is not None and run.state == FINISHED]
     unfinished = [run for run in found if run.state != FINISHED]
     if not judged:
@@ -250,23 +252,6 @@ def _validation_row(objectives: Sequence[Measure | None]) -> list[str] | None:
         return None
     last = verdict(known[0], known[1]) if len(known) == 2 else ""
     return [f"validation: {known[0].name}", *(one.text for one in known), last]
-
-
-def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]]:
-    """Read all runs below a folder; what cannot be read is told of in a line each."""
-    from kdgat.family import read_summary
-    from kdgat.family.summary import READING_ERRORS, find_runs
-
-    found, unreadable = [], []
-    for path in find_runs(folder):
-        try:
-            run = read_summary(path)
-        except READING_ERRORS as error:  # one damaged run must not hide the others
-            unreadable.append(f"{path} cannot be read: {error}")
-            continue
-        if family in (None, run.index.family):
-            found.append(run)
-    return found, unreadable
 
 
 def _unwatched(runs: Sequence[RunSummary]) -> list[str]:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from kdgat.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kdgat.family.configuration import family_config as family_config
+    from kdgat.family.configuration import read_config as read_config
     from kdgat.family.protocol import DataSize as DataSize
     from kdgat.family.protocol import Detects as Detects
     from kdgat.family.protocol import Family as Family
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from kdgat.family.registry import find_family as find_family
     from kdgat.family.space import Space as Space
     from kdgat.family.summary import flattened as flattened
+    from kdgat.family.summary import read_runs as read_runs
     from kdgat.family.summary import read_summary as read_summary
     from kdgat.family.summary import verdict as verdict
     from kdgat.family.sweep import Sweep as Sweep
@@ -34,8 +37,11 @@ __all__, __getattr__, __dir__ = lazy_names(
         "ScoringRequest": "protocol",
         "Space": "space",
         "Sweep": "sweep",
+        "family_config": "configuration",
         "find_family": "registry",
         "flattened": "summary",
+        "read_config": "configuration",
+        "read_runs": "summary",
         "read_summary": "summary",
         "verdict": "summary",
     },

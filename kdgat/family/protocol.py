@@ -12,9 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
+from kdgat.base import UserError
 from kdgat.run import FinishedRun
 
 if TYPE_CHECKING:  # a command needs a part of them
+    from torch import nn
+
     from kdgat.cluster import Expectation, Resources
     from kdgat.cluster.sizing import Estimate
     from kdgat.report import Document, RunContent
@@ -153,6 +156,10 @@ class Family(Protocol):
     def report(self, content: RunContent[Any]) -> Document:
         """Return the sections of the HTML report and its summary."""
         ...
+
+    def load_model(self, weights: Path) -> nn.Module:
+        """Return the network, in eval mode, of a weights file that one of its stages wrote."""
+        raise UserError(f"{self.name} says of no weights which network they are of: give its FAMILY a `load_model`")
 
     # ---- comparing: runs beside each other
 

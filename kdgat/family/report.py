@@ -11,6 +11,7 @@ from kdgat.report.consumption import with_consumption
 from kdgat.report.content import read_run
 from kdgat.report.document import render_document
 from kdgat.run import OutputDirectory
+from kdgat.run.results import RunResults
 
 
 def write_report(run_directory: Path | str) -> Path:
@@ -22,6 +23,14 @@ def write_report(run_directory: Path | str) -> Path:
     """
     output = OutputDirectory(run_directory)
     return write_document(output, compose_report(output))
+
+
+def write_results(output: OutputDirectory) -> tuple[RunResults, Document]:
+    """Write results.json and report.html of a run whose evaluations have ended, and return both."""
+    results = find_family(family_of(output)).collect(output)
+    document = compose_report(output)
+    write_document(output, document)
+    return results, document
 
 
 def compose_report(output: OutputDirectory) -> Document:

@@ -115,7 +115,21 @@ def read_summary(path: Path) -> RunSummary:
     return RunSummary(path, run.index, measures, family.objective(run), _data(run), _code(run))
 
 
-READING_ERRORS: Final = (RunError, RunDirectoryError, RunError, StageInputError)
+READING_ERRORS: Final = (RunError, RunDirectoryError, StageInputError)
+
+
+def read_runs(folder: Path, family: str | None = None) -> tuple[list[RunSummary], list[str]]:
+    """Read all runs below a folder, of one family or all; what cannot be read is told of in a line each."""
+    found, unreadable = [], []
+    for path in find_runs(folder):
+        try:
+            run = read_summary(path)
+        except READING_ERRORS as error:  # one damaged run must not hide the others
+            unreadable.append(f"{path} cannot be read: {error}")
+            continue
+        if family in (None, run.index.family):
+            found.append(run)
+    return found, unreadable
 
 
 def _data(run: FinishedRun) -> dict[str, str]:

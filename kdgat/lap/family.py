@@ -31,6 +31,8 @@ from kdgat.lap.training.schedule import (
 from kdgat.run import OutputDirectory, Run, Table
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from kdgat.report import Document, RunContent
 
 OPTIONS: Final = (
@@ -124,6 +126,12 @@ class LapFamily(Family):
         """Return what decides which instances validate: the loss is a gap to their optimum, in whatever graphs."""
         generated = preparation["generate"] or {}
         return [preparation["size"], {key: one for key, one in generated.items() if key not in ("train", "test")}]
+
+    def load_model(self, weights: Path) -> "nn.Module":
+        """Return the network that predicts duals; `kdgat.lap.api.WarmStart` solves with it."""
+        from kdgat.lap.models.predictor import Predictor
+
+        return Predictor.load(weights).model.eval()
 
     def collect(self, output: OutputDirectory) -> LapResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kdgat.registry.promotion_rule import PromotionRule as PromotionRule
     from kdgat.registry.registry import Registry as Registry
     from kdgat.registry.registry import RegistryError as RegistryError
+    from kdgat.registry.registry import find_model as find_model
 
 __all__, __getattr__, __dir__ = lazy_names(
     __name__,
@@ -29,6 +30,7 @@ __all__, __getattr__, __dir__ = lazy_names(
         "Registry": "registry",
         "RegistryError": "registry",
         "ServiceChange": "entry",
+        "find_model": "registry",
         "judge": "promotion",
     },
 )

@@ -7,6 +7,7 @@ one. The directory can be moved or copied as a whole.
 
 import difflib
 import logging
+import os
 import re
 import shutil
 import time
@@ -33,6 +34,7 @@ from kdgat.stage.owner import Owner, own
 
 logger = logging.getLogger(__name__)
 
+REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 ENTRY_FILE: Final = "entry.json"
 UNFINISHED: Final = ".adding-"  # begins the name of a model that is being copied
 LOCK_WAIT_S: Final = 60.0  # a writer needs about a second, unless models are large
@@ -293,6 +295,27 @@ class Registry:
             yield owner
         finally:
             lock.__exit__(None, None, None)
+
+
+def find_model(model: str, registry: Path | str | None = None) -> Path:
+    """Return the run directory or exported file that is meant: a path, or the id of a model in a registry.
+
+    `registry` is the directory of one, by default that of $KDGAT_REGISTRY. UserError, RegistryError say what is
+    wrong.
+    """
+    path = Path(model)
+    if path.exists():
+        return path
+    where = registry or os.environ.get(REGISTRY_VARIABLE)
+    if where is None:
+        raise UserError(
+            f"{model} does not exist: give the output directory of a training, an exported file, or with --registry "
+            f"(or ${REGISTRY_VARIABLE}) the id of a registered model"
+        )
+    found = Registry(where)
+    entry = found.entry(model)
+    found.verify(entry)
+    return found.model_path(entry.id)
 
 
 def read_entry(path: Path) -> ModelEntry:

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.base.kept import read_kept, refuse_newer
+from kdgat.base.text import describe_pickled
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import SILENCE_S, Owner, own, require_free
 
@@ -190,11 +191,10 @@ class OutputDirectory(Exclusive):
         """Read `run.json`; RunError if there is none or it is damaged."""
         try:
             content = self.index_path.read_bytes()
-        except FileNotFoundError:
-            raise RunError(
-                f"{self.path} is not the output of a training run: {self.index_path.name} is missing; "
-                "give the directory that was --out of `kdgat train`"
-            ) from None
+        except (FileNotFoundError, NotADirectoryError):
+            advice = "give the directory that was --out of `kdgat train`"
+            missing = f"is not the output of a training run: {self.index_path.name} is missing; {advice}"
+            raise RunError(f"{self.path} {describe_pickled(self.path, advice) or missing}") from None
         return read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
 
     def require_family(self, family: str) -> None:

@@ -34,6 +34,7 @@ from kdgat.stage.spec import StageInput, StageSpec
 logger = logging.getLogger(__name__)
 
 CACHE_VARIABLE: Final = "KDGAT_CACHE_ROOT"
+FORMER_VARIABLE: Final = "KD_GAT_CACHE_ROOT"  # of the program before this one, which people still export
 FREE_SHARE: Final = 0.05  # of the disk, which others need
 TEMPORARY: Final = ".tmp"
 _CONTENT: Final = re.compile(rf"[0-9a-f]{{64}}({re.escape(TEMPORARY)})?")
@@ -58,6 +59,8 @@ def staged(
         environment: of the process.
     """
     root = environment.get(CACHE_VARIABLE, "")
+    if not root and environment.get(FORMER_VARIABLE):
+        logger.warning("%s is not read, inputs are read where they are: set %s", FORMER_VARIABLE, CACHE_VARIABLE)
     if not root or not spec.inputs:
         yield spec
         return

@@ -38,6 +38,12 @@ def _check_factors(factors: dict[str, float]) -> dict[str, float]:
 SafetyFactors = Annotated[dict[str, float], BeforeValidator(_as_factors), AfterValidator(_check_factors)]
 
 
+def _refuse_former_mode(mode: Any) -> Any:
+    if mode in ("power", "binsearch"):
+        raise ValueError("is called tuner here, which doubles and then bisects: give tuner, static, trial or fixed")
+    return mode
+
+
 class TrainingConfig(Config):
     """Set what one `fit` does; fields marked `ExecutionOnly` say where it runs and when it saves, not what it computes.
 
@@ -63,7 +69,7 @@ class TrainingConfig(Config):
     )
     # How the limit of `batch_by` comes about: as given above, or found by a search. Defaults are left out of what is
     # written, so that runs without one keep their identity.
-    batch_size_mode: BatchSizeMode = Field(
+    batch_size_mode: Annotated[BatchSizeMode, BeforeValidator(_refuse_former_mode)] = Field(
         "fixed",
         exclude_if=lambda mode: mode == "fixed",
         description=(

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 
 from kdgat.base import UserError, write_bytes_atomically, write_json_atomically
 from kdgat.base.kept import refuse_newer
+from kdgat.base.text import describe_pickled
 from kdgat.stage import RunDirectory, StageInputError
 
 if TYPE_CHECKING:
@@ -99,10 +100,9 @@ def _opened(path: Path | str | RunDirectory, framework: str) -> Iterator[Any]:
             yield file
     except SafetensorError as error:
         if file_path.suffix != SUFFIX:
-            raise WeightsError(
-                f"{file_path} is no file of weights: name the --out of `kdgat train`, or a weights{SUFFIX} of one of "
-                "its stages"
-            ) from error
+            advice = f"name the --out of `kdgat train`, or a weights{SUFFIX} of one of its stages"
+            problem = describe_pickled(file_path, advice) or f"is no file of weights: {advice}"
+            raise WeightsError(f"{file_path} {problem}") from error
         raise WeightsError(f"{file_path} is damaged ({error}): run the stage that writes it again") from error
 
 

@@ -10,6 +10,7 @@ from kdgat.cluster import Expectation, Resources
 from kdgat.cluster.sizing import Estimate
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.run import OutputDirectory, Run, Table
+from kdgat.training.weights import read_description
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.inputs import check_files, trees_run
@@ -19,6 +20,8 @@ from kdgat.trees.training.counts import estimate_counts
 from kdgat.trees.training.recommendation import describe_memory, pretraining_seconds, stage_bytes
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from kdgat.report import Document, RunContent
 
 OPTIONS: Final = (
@@ -111,6 +114,14 @@ class TreesFamily(Family):
     def reads(self, config: TreesConfig) -> Any:
         """Return what decides which trees and weights are read."""
         return [config.data.model_dump(mode="json"), config.start_from]
+
+    def load_model(self, weights: Path) -> "nn.Module":
+        """Return a pretrained encoder with its heads, or a network that was trained for the task."""
+        from kdgat.trees.training.finetuning import load_predictor
+        from kdgat.trees.training.pretraining import load_pretrained
+
+        is_pretrained = "growth" in read_description(weights)["config"]
+        return load_pretrained(weights)[0] if is_pretrained else load_predictor(weights)[0]
 
     def collect(self, output: OutputDirectory) -> TreesResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

@@ -6,8 +6,7 @@ import pytest
 import yaml
 
 from kdgat.cli.config import described
-from kdgat.cli.options import ConfigOptions
-from kdgat.family import find_family
+from kdgat.family import family_config, find_family
 from tests.support.command_line import Answer
 
 NEEDED = {"can": ("--dataset", "hcrl_sa", "--data-root", "data"), "lap": (), "trees": ()}
@@ -31,7 +30,7 @@ def test_what_is_shown_is_a_file_that_means_the_same(family: str, tmp_path: Path
     path.write_text(shown)
     again = kdgat("config", "show", family, "--config", path, status=0).stdout
     assert yaml.safe_load(again) == yaml.safe_load(shown)
-    config = ConfigOptions(config_file=path).build(find_family(family), {})
+    config = family_config(find_family(family), None, {}, None, None, path)
     assert (config.preset, config.seeds, config.training.max_epochs) == ("full", (4,), 3)
 
 
@@ -97,7 +96,7 @@ def test_paths_in_a_file_are_taken_from_its_folder(tmp_path: Path, kdgat: Callab
     folder = tmp_path / "study"
     folder.mkdir()
     (folder / "my.yaml").write_text("data: {dataset: mine, data_root: recordings}\n")
-    config = ConfigOptions("quick", folder / "my.yaml").build(find_family("can"), {})
+    config = family_config(find_family("can"), "quick", {}, None, None, folder / "my.yaml")
     assert config.model_dump()["data"]["data_root"] == str(folder / "recordings")
 
 

@@ -108,11 +108,16 @@ def changed(costs: Path, value: float) -> None:
 
 
 def test_mistakes_are_told_in_one_line_that_names_them(costs: Path, tmp_path: Path) -> None:
+    (tmp_path / "old.ckpt").write_bytes(costs.read_bytes())
     cases: list[tuple[list[object], str]] = [
         ([tmp_path / "nothing.npy"], "no such file"),
         ([costs, "--index", 1], "index 1"),
         ([costs, "--out", tmp_path / "matching.xls"], "neither .csv nor .npz"),
         ([costs, "--out", costs / "matching.csv"], "so nothing can be made below it"),
+        (
+            [costs, "--model", tmp_path / "old.ckpt"],
+            "holds Python objects of another program, which are not taken over: name the --out",
+        ),
         ([costs, "--model", costs], "is no file of weights: name the --out of `kdgat train`"),
         ([costs, "--model", tmp_path / "nothing"], "no run and no weights are there"),
     ]

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.base import UserError
-from kdgat.cli.options import ConfigOptions
 from kdgat.cli.sweep import change_from_best, outcomes_table, verdict
-from kdgat.family import Family, Sweep, find_family, read_summary
+from kdgat.family import Family, Sweep, family_config, find_family, read_summary
 from kdgat.family.summary import find_runs
 from kdgat.family.sweep import Outcome, Trial, check_key, overrides_beside_file, read_sweep
 from kdgat.run import Measure, OutputDirectory, RunConfig, StageState, run_locally
@@ -146,8 +145,7 @@ def test_the_file_of_a_trial_is_a_configuration_that_train_takes(name: str, tmp_
     given = {"data": {"dataset": "cars", "data_root": str(tmp_path)}} if name == "can" else {}
     config = family.config.from_preset("quick", {"seeds": [3], **given}, [f"{RATE}=0.007", "training.patience=null"])
     Sweep.of(family, [({RATE: "0.007"}, config)], "validation").write(OutputDirectory(tmp_path))
-    path = tmp_path / "trials" / "000" / "config.yaml"
-    assert ConfigOptions(config_file=path).build(family, {}) == config
+    assert family_config(family, None, {}, None, None, tmp_path / "trials" / "000" / "config.yaml") == config
 
 
 @pytest.mark.parametrize(
@@ -168,7 +166,7 @@ def test_the_file_of_a_trial_and_what_it_says_to_give_besides_mean_its_configura
     more = overrides_beside_file(config)
     assert [one.partition("=")[0] for one in more] == beside, "and no more where the file alone means the same"
     assert path.read_text().startswith("# A file is merged") == bool(beside)
-    read = ConfigOptions(config_file=path, override=more).build(lap, {})
+    read = family_config(lap, None, {}, None, more, path)
     assert [one.config for one in lap.plan(read).plan] == [one.config for one in lap.plan(config).plan]
 
 

@@ -18,14 +18,13 @@ from kdgat.can.evaluation.vehicle import thresholds_of
 from kdgat.canbus.catalog import load_catalog
 from kdgat.canbus.profile import Profile
 from kdgat.cli.display import PlainWatcher
-from kdgat.cli.options import read_config
 from kdgat.cluster import AttemptLedger, AttemptRecord, Resources
 from kdgat.cluster.attendance import read_connection
 from kdgat.cluster.child import read_progress
 from kdgat.cluster.report import NodeReport, parse_report
 from kdgat.cluster.site import read_site
 from kdgat.cluster.usage import Asked, Usage, read_usages
-from kdgat.family import find_family, read_summary
+from kdgat.family import find_family, read_config, read_summary
 from kdgat.family.report import family_of
 from kdgat.family.summary import grouped
 from kdgat.lap.training.start import last_weights

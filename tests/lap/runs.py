@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kdgat.cli.options import ConfigOptions
+from kdgat.family import family_config
 from kdgat.lap.config import LapConfig
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
@@ -50,7 +50,7 @@ def make_config(
 ) -> LapConfig:
     """Build the configuration that a command line with these options describes."""
     given = {name: value for name, value in (("data", source), ("stages", stages)) if value is not None}
-    config = ConfigOptions(preset, None, list(seeds or ()), list(overrides)).build(FAMILY, given)
+    config = family_config(FAMILY, preset, given, seeds, overrides)
     assert isinstance(config, LapConfig)
     return config
 

@@ -8,6 +8,7 @@ from scipy.optimize import linear_sum_assignment
 
 from kdgat.assignment import CostError, InfeasibleError
 from kdgat.lap.api import WarmStart
+from kdgat.lap.family import FAMILY
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights
 from kdgat.run import OutputDirectory, StageRecord, StageState
@@ -117,3 +118,9 @@ def test_what_holds_no_weights_is_named(tmp_path: Path) -> None:
     OutputDirectory(run).write_index(RunIndex(family="can", config={}, stages=[]))
     with pytest.raises(StageInputError, match="family 'can'"):
         last_weights(run)
+
+
+def test_the_network_is_a_torch_module_in_eval_mode(warm_start: WarmStart) -> None:
+    network = FAMILY.load_model(warm_start.weights_path)
+    assert not network.training
+    assert network.state_dict().keys() == warm_start.predictor.model.state_dict().keys()

@@ -147,3 +147,9 @@ def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: 
 def test_a_failure_is_told_without_names_of_classes_in_front(message: str, reason: str) -> None:
     record = StageRecord(name="a", stage="a", scale="large", seed=0, state=StageState.FAILED, message=message)
     assert record.reason == reason
+
+
+def test_a_checkpoint_of_another_program_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / "last.ckpt").write_bytes(b"PK")
+    with pytest.raises(RunError, match=r"last\.ckpt holds Python objects of another program.*give the directory"):
+        OutputDirectory(tmp_path / "last.ckpt").read_index()

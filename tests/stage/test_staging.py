@@ -56,6 +56,16 @@ def test_without_a_cache_the_spec_stays_as_it_is(tmp_path, monkeypatch) -> None:
         assert used is spec
 
 
+def test_the_former_name_of_the_variable_is_answered_with_todays(tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.delenv("KDGAT_CACHE_ROOT", raising=False)
+    monkeypatch.setenv("KD_GAT_CACHE_ROOT", str(tmp_path / "cache"))
+    spec, directory = make_stage(tmp_path)
+    with staged(spec, directory) as used:
+        assert used is spec
+    assert "KD_GAT_CACHE_ROOT is not read, inputs are read where they are: set KDGAT_CACHE_ROOT" in caplog.text
+    assert not (tmp_path / "cache").exists()
+
+
 def test_inputs_are_read_from_the_cache_and_nothing_is_left_of_it(tmp_path, cache) -> None:
     spec, directory = make_stage(tmp_path)
     with staged(spec, directory) as used:

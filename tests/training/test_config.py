@@ -10,6 +10,11 @@ from kdgat.training import TrainingConfig
     ("data", "named"),
     [
         ({"max_epoch": 3}, "did you mean 'max_epochs'"),
+        ({"memory_estimation": "trial"}, "give batch_size_mode, as batch_size_mode=trial"),
+        ({"optimize_batch_size": True}, "batch_size_mode=tuner searches"),
+        ({"graph_memory_safety_factor": 0.5}, "give safety_factor"),
+        ({"use_cugraph": True}, "'use_cugraph': leave it out"),
+        ({"batch_size_mode": "power"}, "batch_size_mode='power': is called tuner here"),
         ({"max_epochs": 0}, "max_epochs=0"),
         ({"precision": "16"}, "precision='16'"),
         ({"precision": "16-mixed", "accelerator": "cpu"}, "needs a GPU"),

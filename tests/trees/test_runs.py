@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 import torch
 
+import kdgat
 from kdgat.graphs import GraphStore, TensorColumns
-from kdgat.run import OutputDirectory, RunError, run_locally
+from kdgat.run import FinishedRun, OutputDirectory, RunError, run_locally
 from kdgat.stage import StageInputError
 from kdgat.training import load_weights
 from kdgat.trees.config import TreesConfig
@@ -21,6 +22,7 @@ from kdgat.trees.family import FAMILY
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.encoder import TreeEncoder, pool
 from kdgat.trees.sections import EncoderConfig
+from kdgat.trees.training.pretraining import PretrainedTrees
 from tests.trees.small_runs import small_config, write_braids, write_folder
 
 CLASSES = "data.classes=[reference, angle, pruning]"
@@ -220,3 +222,16 @@ def test_what_is_no_run_is_refused_before_anything_runs(neurons, tmp_path: Path)
         FAMILY.plan(small_config(f"start_from={tmp_path}"))
     with pytest.raises(RunError, match="is --out itself"):
         FAMILY.plan_into(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}"), neurons[0])
+
+
+def test_its_networks_are_loaded_as_they_were_trained(neurons: tuple[Path, TreesResults]) -> None:
+    pretrained = kdgat.load_model(neurons[0])
+    assert isinstance(pretrained, PretrainedTrees)
+    assert not pretrained.training
+    run = FinishedRun(OutputDirectory(neurons[0]))
+    for record in run.records():
+        for name in run.outcome(record).artifacts:
+            if name.startswith("weights"):
+                network = kdgat.load_model(neurons[0], stage=record.name, artifact=name)
+                stored = load_weights(run.artifact(record, name))[0]
+                assert all(torch.equal(one, stored[key]) for key, one in network.state_dict().items())

@@ -5,7 +5,6 @@ How runs are evaluated is loaded for a run alone: an exported file, and the habi
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from kdgat.can.evaluation.run import FinishedCanRun
     from kdgat.canbus.profile import Profile
 
-REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 STUDENT: Final = "distill_gat"
 
 
@@ -53,29 +51,6 @@ class GraphDetector:
         return verdicts._replace(node_logit=node_logit)
 
 
-def find_model(model: str, registry: Path | str | None = None) -> Path:
-    """Return the run directory or exported file that is meant: a path, or the id of a model in a registry.
-
-    `registry` is the directory of one, by default that of $KDGAT_REGISTRY. UserError, RegistryError say what is
-    wrong.
-    """
-    path = Path(model)
-    if path.exists():
-        return path
-    where = registry or os.environ.get(REGISTRY_VARIABLE)
-    if where is None:
-        raise UserError(
-            f"{model} does not exist: give the output directory of a training, an exported file, or with --registry "
-            f"(or ${REGISTRY_VARIABLE}) the id of a registered model"
-        )
-    from kdgat.registry import Registry
-
-    found = Registry(where)
-    entry = found.entry(model)
-    found.verify(entry)
-    return found.model_path(entry.id)
-
-
 def load_detector(
     path: Path | None,
     name: str | None = None,
@@ -85,7 +60,7 @@ def load_detector(
     """Make a detector from a run directory or an exported file; of neither, the habits of identifiers.
 
     Args:
-        path: of `find_model`; None for the habits of identifiers.
+        path: of `kdgat.registry.find_model`; None for the habits of identifiers.
         name: an attention network of the run, `ensemble`, or `habits`. By default the one whose threshold `profile`
             learned last, else the student of one seed, if the run has one, else what the run itself decides by.
         seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.

@@ -137,7 +137,10 @@ def _onnx_of_torch(path: Path) -> bytes:
         weights = {name: tensor.numpy() for name, tensor in content["state_dict"].items()}
         return onnx_bytes(weights, json.loads(content["config"]), _parameters(path, content["parameters"]))
     except (KeyError, TypeError, AttributeError, RuntimeError, pickle.UnpicklingError, json.JSONDecodeError) as error:
-        raise UserError(f"{path} was not written by `kdgat model export` ({error}): export the model again") from error
+        raise UserError(
+            f"{path} was not written by `kdgat model export` ({error}): export the model again, or train one by "
+            "`kdgat train can`, because checkpoints of other programs are not taken over"
+        ) from error
 
 
 def _parameters(path: Path, text: str) -> DetectorParameters:

@@ -55,19 +55,20 @@ def build_model(description: dict[str, Any]) -> GraphAttentionNetwork | GraphAut
 
 def load_attention(path: Path) -> tuple[GraphAttentionNetwork, dict[str, Any]]:
     """Read a trained attention network; UserError if the file holds something else, WeightsError if there is none."""
-    model, description = _load(path, ATTENTION)
+    model, description = load_network(path, ATTENTION)
     assert isinstance(model, GraphAttentionNetwork)
     return model, description
 
 
 def load_autoencoder(path: Path) -> tuple[GraphAutoencoder, dict[str, Any]]:
     """Read a trained autoencoder; UserError if the file holds something else, WeightsError if there is none."""
-    model, description = _load(path, AUTOENCODER)
+    model, description = load_network(path, AUTOENCODER)
     assert isinstance(model, GraphAutoencoder)
     return model, description
 
 
-def _load(path: Path, kind: str) -> tuple[nn.Module, dict[str, Any]]:
+def load_network(path: Path, kind: str) -> tuple[nn.Module, dict[str, Any]]:
+    """Read a trained network of this kind; errors as of `load_attention`."""
     weights, description = load_weights(path)
     if description.get("kind") != kind:
         raise UserError(

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Final
 
+from kdgat.base.text import describe_pickled
 from kdgat.canbus.messages import ReadOptions, RecordingError
 from kdgat.canbus.names import recording_suffix
 from kdgat.canbus.readers.packing import NUM_HEAD_BYTES, Packing, find_packing, open_recording, read_head
@@ -65,6 +66,8 @@ def find_format(path: Path) -> FileFormat:
     """Find the kind of a file; raise RecordingError for an empty one, or one that is not what its name promises."""
     if path.stat().st_size == 0:
         raise RecordingError(path, "is empty (0 bytes); remove the file or export the recording again")
+    if problem := describe_pickled(path, "give the recordings that it was made from, as `kdgat data import LOG`"):
+        raise RecordingError(path, problem)
     with path.open("rb") as file:
         head = file.read(NUM_HEAD_BYTES)
     packing = find_packing(path, head)

@@ -23,7 +23,7 @@ from kdgat.base.hdf5 import open_hdf5
 from kdgat.graphs import GraphStore
 from kdgat.run import WEIGHTS
 from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
-from kdgat.training import Deadline, Part, Parts, TrainingConfig, load_weights, seed_everything
+from kdgat.training import Deadline, Part, Parts, TrainingConfig, seed_everything
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
 from kdgat.trees.evaluation.morphometrics import feature_table
 from kdgat.trees.evaluation.pictures import draw_tree, spread
@@ -45,23 +45,17 @@ from kdgat.trees.evaluation.results import (
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_of
 from kdgat.trees.graphs.networks import Networks
-from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.models.encoder import pool
 from kdgat.trees.names import SPLITS, START, TEST, TRAIN, VALIDATION
-from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import (
-    EncoderConfig,
     EvaluationStageConfig,
-    GrowthConfig,
-    HeadConfig,
-    OrderConfig,
     PretrainStageConfig,
 )
 from kdgat.trees.stages import open_store, task_of
-from kdgat.trees.training.finetuning import Task, predictions
+from kdgat.trees.training.finetuning import load_predictor, predictions
 from kdgat.trees.training.labels import choose_labelled, describe_untrained, labelled
-from kdgat.trees.training.pretraining import PretrainedTrees
+from kdgat.trees.training.pretraining import PretrainedTrees, load_pretrained
 from kdgat.trees.training.source import TreeBatchSource
 
 logger = logging.getLogger(__name__)
@@ -137,16 +131,7 @@ class _Work:
     @cached_property
     def pretrained(self) -> tuple[PretrainedTrees, PretrainStageConfig]:
         """Return the pretrained model, and what it was made of."""
-        weights, description = load_weights(input_path(self.spec, self.directory, START))
-        config = PretrainStageConfig(
-            encoder=validate_config(EncoderConfig, description["encoder"]),
-            growth=validate_config(GrowthConfig, description["growth"]),
-            order=validate_config(OrderConfig, description["order"]),
-        )
-        # Thresholds are those of the trees that it was trained on, whatever trees it is used on now.
-        model = PretrainedTrees(config, channels_of(description["length_range"], config.growth))
-        model.load_state_dict(weights)
-        return model.eval(), config
+        return load_pretrained(input_path(self.spec, self.directory, START))
 
     @cached_property
     def untrained(self) -> PretrainedTrees:
@@ -286,15 +271,7 @@ class _Work:
     def model(self, name: str) -> list[dict[str, Any]]:
         """Score a network that was trained for the task."""
         kind = name.split("-")[1]
-        weights, description = load_weights(input_path(self.spec, self.directory, name))
-        task = Task(**{**description["task"], "classes": tuple(description["task"]["classes"])})
-        model = TreePredictor(
-            validate_config(EncoderConfig, description["encoder"]),
-            validate_config(HeadConfig, description["head"]),
-            task.num_outputs,
-            is_gin=kind == "gin",
-        )
-        model.load_state_dict(weights)
+        model, task, description = load_predictor(input_path(self.spec, self.directory, name))
         places = labelled(self.stores[TEST].columns)
         found = self.networks[TEST].mean(predictions(model, self.batches(TEST, places), task), places)
         fraction = description["label_fraction"]

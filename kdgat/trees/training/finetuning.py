@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -14,8 +15,11 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.base import validate_config
+from kdgat.training import load_weights
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.classifier import TreePredictor
+from kdgat.trees.sections import EncoderConfig, HeadConfig
 
 PENALTIES: Final = (1.0, 0.1, 0.01, 0.001)  # of a probe's squared weights
 SMALLEST: Final = 1e-6  # deviation: an embedding below is the same for all trees
@@ -135,6 +139,20 @@ def load_encoder(model: TreePredictor, weights: dict[str, Tensor]) -> None:
     prefix = "encoder."
     found = {name.removeprefix(prefix): one for name, one in weights.items() if name.startswith(prefix)}
     model.encoder.load_state_dict(found)
+
+
+def load_predictor(path: Path) -> tuple[TreePredictor, Task, dict[str, Any]]:
+    """Read a trained network, its task, and what else the file says; errors as of `load_weights`."""
+    weights, description = load_weights(path)
+    task = Task(**{**description["task"], "classes": tuple(description["task"]["classes"])})
+    model = TreePredictor(
+        validate_config(EncoderConfig, description["encoder"]),
+        validate_config(HeadConfig, description["head"]),
+        task.num_outputs,
+        is_gin=description["kind"] == "gin",
+    )
+    model.load_state_dict(weights)
+    return model.eval(), task, description
 
 
 def predictions(model: TreePredictor, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:

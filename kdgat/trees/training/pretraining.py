@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import torch
 from lightning import LightningModule
@@ -10,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.base import validate_config
+from kdgat.training import load_weights
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.encoder import Embeddings, TreeEncoder
 from kdgat.trees.objectives.growth import (
@@ -18,11 +21,12 @@ from kdgat.trees.objectives.growth import (
     RADIUS_RATIO,
     Channel,
     GrowthHead,
+    channels_of,
     distances,
     growth_targets,
 )
 from kdgat.trees.objectives.order import OrderHead, draw_pairs, energy, order_loss, pair_auc
-from kdgat.trees.sections import PretrainStageConfig
+from kdgat.trees.sections import EncoderConfig, GrowthConfig, OrderConfig, PretrainStageConfig
 
 
 class PretrainedTrees(nn.Module):
@@ -39,6 +43,20 @@ class PretrainedTrees(nn.Module):
         """Return the embeddings of all nodes."""
         embeddings: Embeddings = self.encoder(tree)
         return embeddings
+
+
+def load_pretrained(path: Path) -> tuple[PretrainedTrees, PretrainStageConfig]:
+    """Read a pretrained model, and what it was made of; errors as of `load_weights`."""
+    weights, description = load_weights(path)
+    config = PretrainStageConfig(
+        encoder=validate_config(EncoderConfig, description["encoder"]),
+        growth=validate_config(GrowthConfig, description["growth"]),
+        order=validate_config(OrderConfig, description["order"]),
+    )
+    # Thresholds are those of the trees that it was trained on, whatever trees it is used on now.
+    model = PretrainedTrees(config, channels_of(description["length_range"], config.growth))
+    model.load_state_dict(weights)
+    return model.eval(), config
 
 
 class PretrainObjective(LightningModule):

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
+import kdgat as api
 from kdgat.base import UserError
-from kdgat.can.detection.loading import chosen_detector, find_model, load_detector, trained_network
+from kdgat.can.detection.loading import chosen_detector, load_detector, trained_network
 from kdgat.can.detection.model_file import write_model
 from kdgat.can.evaluation.calibration import OperatingPoint
 from kdgat.can.evaluation.decision import decide
@@ -19,8 +21,9 @@ from kdgat.can.evaluation.vehicle import VehicleThreshold, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus import windows_to_graphs
 from kdgat.canbus.profile import Profile
-from kdgat.registry import Registry
+from kdgat.registry import Registry, find_model
 from kdgat.run import OutputDirectory
+from kdgat.training import load_weights
 from tests.can.detection.untrained import WINDOWS, drive
 from tests.support.command_line import kdgat
 
@@ -82,7 +85,6 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
     graphs = windows_to_graphs(drive(), WINDOWS)
     expected = load_detector(run.output.path, "normal").decide(graphs)
     answer = kdgat(
-        "model",
         "export",
         run.output.path,
         "--model",
@@ -162,3 +164,10 @@ def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
         "--model fusion"
         in kdgat("model", "export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
     )
+
+
+def test_the_network_that_decides_is_loaded_as_a_torch_module(run: FinishedCanRun) -> None:
+    network = api.load_model(run.output.path)
+    stored = load_weights(run.weights(run.seeds[0])["normal"])[0]
+    assert not network.training
+    assert all(torch.equal(one, stored[name]) for name, one in network.state_dict().items())
