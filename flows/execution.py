@@ -25,6 +25,7 @@ from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
 from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, ENDED_STATES
+from kdgat.run.forecast import forecast
 from kdgat.run.kept_plan import KeptPlan, describe_differences, describe_other_epochs
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import create_stage
@@ -153,6 +154,10 @@ class Execution:
                 lost = [n for n in planned.depends_on if self._state(n) in ENDED_STATES and not self._is_done(n)]
                 if lost and self._state(planned.name) == StageState.PLANNED:
                     self._update(planned.name, state=StageState.BLOCKED, message=f"needs {lost[0]}")
+
+    def describe_left(self) -> str:
+        """Say how long the run still takes; empty where it is over."""
+        return forecast(self.output, self.index, self.usage_path.parent).describe()
 
     def num_running(self) -> int:
         """Count the stages that run now."""

@@ -203,7 +203,7 @@ def execute(
 
 def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int, successor: Callable[[], str]) -> Futures:
     futures: Futures = {}
-    total = TotalProgress(artifact_scope(execution.run, execution.output))
+    total = TotalProgress(artifact_scope(execution.run, execution.output), execution.describe_left)
     while not execution.is_over():
         if not stop.is_set() and (reason := successor()):
             leave(stop, execution.site, reason)
