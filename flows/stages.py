@@ -27,7 +27,7 @@ from flows.naming import artifact_scope
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest, decide
+from kdgat.cluster import AttemptLedger, AttemptLimits, ResourceRequest, Site, StopRequest, decide
 from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
 from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import finished_outcome
@@ -124,6 +124,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         logger.info("%s", line)
         execution.note(planned, line)
 
+    if not AttemptLedger(directory).records and (text := execution.describe_rerun(planned)):
+        log(f"runs again: {text}")
     if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
         execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, log)
     scope = artifact_scope(execution.run, execution.output)

@@ -95,6 +95,32 @@ def _broken(name: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
+def print_listing(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print rows whose words stay whole: texts are wrapped between them; where that is too wide a row is a block."""
+    columns = list(zip(headings, *rows, strict=True))
+    widths = [max(len(word) for text in column for word in text.split() or [""]) for column in columns]
+    wanted = [max(map(len, column)) for column in columns]
+    wanted[0] = widths[0] = max(map(len, columns[0]))  # names are copied
+    gaps = len(widths) - 1
+    gap = 2 if console.width >= sum(widths) + 2 * gaps else 1
+    spare = console.width - sum(widths) - gap * gaps
+    if spare < 0:
+        for name, *texts in rows:
+            console.print(name, soft_wrap=True, markup=False)
+            console.print("  " + "; ".join(map(" ".join, zip(headings[1:], texts, strict=True))), markup=False)
+        return
+    lacking = sorted((most - width, place) for place, (most, width) in enumerate(zip(wanted, widths, strict=True)))
+    for num_left, (lack, place) in zip(range(len(widths), 0, -1), lacking, strict=True):  # who lacks least comes first
+        granted = min(lack, spare // num_left)
+        widths[place], spare = widths[place] + granted, spare - granted
+    table = Table(box=None, padding=(0, gap, 0, 0), pad_edge=False, header_style="dim")
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column(heading, width=width)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    console.print(table)
+
+
 def plain_table(headings: Iterable[str], *, right: Container[str] = (), whole: Container[str] = ()) -> Table:
     """Return an empty table without lines; columns in `right` hold numbers, and those in `whole` are not broken."""
     table = Table(box=None, pad_edge=False, header_style="bold")

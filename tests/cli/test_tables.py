@@ -5,7 +5,7 @@ from rich.console import Console
 
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
-from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_tables
+from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_listing, print_tables
 from kdgat.run import Table
 from tests.can.example_results import example
 
@@ -110,3 +110,20 @@ def test_what_people_copy_is_never_broken_where_it_is_narrow(width: int) -> None
     assert all(word in text.split() for word in " ".join([*header, *row]).split())
     assert all(name in block for block in text.strip().split("\n\n"))
     assert max(map(len, text.splitlines())) <= width
+
+
+RUN = ["runs/dist/ill_gat", "synthetic", "2026-11-28 16:48", "12 min 5 s", "running, 3 of 12 stages done", "F1 0.9989"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 400])
+def test_a_list_of_runs_is_neither_torn_nor_are_its_words_cut(width: int) -> None:
+    console = Console(file=io.StringIO(), width=width)
+    print_listing(console, ["run", "data", "started", "took", "state", "first score"], [RUN, ["a", *RUN[1:]]])
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert {word for text in RUN for word in text.split()} <= set(console.file.getvalue().replace(";", "").split())
+    if width >= 80:
+        assert lines[0].split()[0] == "run" or lines[1].split()[0] == "run"
+    if width == 400:
+        assert len(lines) == 3
