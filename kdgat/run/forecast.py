@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.files import is_gone
 from kdgat.cluster.child import read_progress
 from kdgat.cluster.expectation import Job, expect_walltime
 from kdgat.cluster.usage import FOLDER, read_usages
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
+from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.kept_plan import KeptPlan
 from kdgat.run.progress import Remaining
 from kdgat.run.table import counted
@@ -76,7 +77,7 @@ def forecast(
         _last_end(order, {name: 0.0 if one is None else seconds(one) for name, one in left.items()}, len(running))
         for seconds in (lambda one: one.low, lambda one: one.high)
     )
-    waits = bool(to_come) and output.slurm_path.is_dir()
+    waits = bool(to_come) and not is_gone(output.slurm_path)
     more = waits or num_unknown > 0 or any(one.more_follows for one in known)
     return Forecast(Remaining(low, high, any(one.may_end_early for one in known), more), num_unknown)
 
@@ -95,7 +96,7 @@ def _expected(output: OutputDirectory, history: Path, names: Sequence[str]) -> d
     found: dict[str, Remaining | None] = dict.fromkeys(names)
     try:
         plan, usages = KeptPlan.read(output), read_usages(history)
-    except (RunError, OSError):  # it is a guess for whoever watches
+    except (OSError, ValueError):  # it is a guess for whoever watches
         return found
     for planned in plan.stages if plan is not None else ():
         if planned.name in found:

@@ -41,7 +41,11 @@ class Example:
     def history(self, stage: str, **changes: Any) -> None:
         own = {"run": "other", "device": "cpu", "units": "stages", "done": 1, "unit_s": 30.0, "wall_s": 40.0}
         usage = Usage(
-            time=1.0, family="toy", stage=stage, config=config_digest(CONFIG), **{"end": EndKind.FINISHED, **own, **changes}
+            time=1.0,
+            family="toy",
+            stage=stage,
+            config=config_digest(CONFIG),
+            **{"end": EndKind.FINISHED, **own, **changes},
         )
         append_usage(self.output.path.parent / "history" / "other.jsonl", usage)
 
