@@ -112,7 +112,7 @@ def _describe_jobs(known: Mapping[str, float], remaining: Remaining) -> str:
         return ""
     if high == 0:
         return "" if remaining.more_follows else " (the stage fits)"
-    counts = (f"{count:.0f} more {'job' if count == 1 else 'jobs'}" for count in (low, high))
+    counts = (f"{count:.0f} more {'job' if high == 1 else 'jobs'}" for count in (low, high))
     return f" ({remaining.bounds(*counts)})"
 
 
