@@ -23,9 +23,11 @@ from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
 from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, ENDED_STATES
+from kdgat.run.forecast import forecast
 from kdgat.run.kept_plan import KeptPlan, describe_differences, describe_other_epochs
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import create_stage
+from kdgat.run.rerun import describe_rerun
 from kdgat.stage import Failed, FailureKind, Finished, Paused, RunDirectory, RunDirectoryError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
@@ -107,6 +109,7 @@ class Execution:
         directory, identity = create_stage(self.run, planned, self.finished, self.output)
         with self._lock:
             self._update(planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=identity)
+            self.output.link_latest(self.index, planned.name)
         return directory
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:
@@ -159,6 +162,14 @@ class Execution:
                 lost = [n for n in planned.depends_on if self._state(n) in ENDED_STATES and not self._is_done(n)]
                 if lost and self._state(planned.name) == StageState.PLANNED:
                     self._update(planned.name, state=StageState.BLOCKED, message=f"needs {lost[0]}")
+
+    def describe_rerun(self, planned: PlannedStage) -> str:
+        """Say why a stage that ran before runs again; empty of one that is new."""
+        return describe_rerun(self.output, self.index, self.index.record(planned.name))
+
+    def describe_left(self) -> str:
+        """Say how long the run still takes; empty where it is over."""
+        return forecast(self.output, self.index, self.usage_path.parent).describe()
 
     def num_running(self) -> int:
         """Count the stages that run now."""

@@ -4,7 +4,7 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -36,7 +36,13 @@ API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 LOG_LINE: Final = re.compile(r"[\d-]{10} [\d:,]{12} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<text>.*)")
 TRACEBACK: Final = "Traceback (most recent call last):"
 METRICS_LINE: Final = "kdgat.stage.runner: finished: "  # the state of the stage says them
-MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, once the attempt is over
+MOMENTARY: Final = (
+    "graphs_per_s",
+    "seconds_to_deadline",
+    "left_low_s",
+    "left_high_s",
+    "epoch_left_s",
+)  # of a progress, once the attempt is over
 SENTENCES: Final = ("checkpoint", "what followed")  # too long for a column
 IN_TOTAL: Final = {
     StageState.RUNNING: "running",
@@ -198,14 +204,16 @@ def publish_attempts(output: OutputDirectory, started: float, scope: str) -> Non
 
 
 class TotalProgress:
-    """The progress bar of a whole run in the Prefect UI: stages that are done, run, and are to come."""
+    """The progress bar of a whole run in the Prefect UI: stages that are done, run, and are to come, and how long."""
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, left: Callable[[], str] = lambda: "") -> None:
+        """Show it under keys that begin with `scope`; `left` says what the run still takes."""
         self._bar = ProgressArtifact(artifact_key("progress", scope))
-        self._shown = ""
+        self._shown, self._left = "", left
+        self._next_update = 0.0
 
     def __call__(self, stages: Sequence[StageRecord]) -> None:
-        """Show how far a run is, where that has changed."""
+        """Show how far a run is, where that has changed, and from time to time what is left."""
         done = sum(stage.state in DONE_STATES for stage in stages)
         parts = [f"{done} of {len(stages)} stages done"]
         for state, title in IN_TOTAL.items():
@@ -213,6 +221,8 @@ class TotalProgress:
             if names:
                 parts.append(f"{title}: {', '.join(names)}")
         text = "; ".join(parts)
-        if text != self._shown:
-            self._shown = text
-            self._bar.show(done / max(1, len(stages)), text)
+        if text != self._shown or time.monotonic() >= self._next_update:
+            is_known = text == self._shown
+            self._shown, self._next_update = text, time.monotonic() + PROGRESS_INTERVAL_S
+            if (left := self._left()) or not is_known:
+                self._bar.show(done / max(1, len(stages)), "; ".join(filter(None, (text, left))))

@@ -9,7 +9,7 @@ from typing import Literal, TypeVar
 
 from flows.attempts import AttemptContext, Conclusion, Stage, of_outcome, run_to_end
 from flows.execution import Execution
-from kdgat.cluster import AttemptLimits, StopRequest, decide
+from kdgat.cluster import AttemptLedger, AttemptLimits, StopRequest, decide
 from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
 from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import finished_outcome
@@ -116,6 +116,8 @@ def _perform(
         log(logging.INFO, line)
         execution.note(planned, line)
 
+    if not AttemptLedger(directory).records and (text := execution.describe_rerun(planned)):
+        tell(f"runs again: {text}")
     if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
         execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, tell)
     resources, changes = execution.adapted_resources(planned, directory)

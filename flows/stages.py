@@ -102,7 +102,7 @@ def execute(
 
 def _run_stages(opened: OpenRun) -> Futures:
     execution, stop, futures = opened.execution, opened.stop, Futures()
-    total = TotalProgress(artifact_scope(execution.run, execution.output))
+    total = TotalProgress(artifact_scope(execution.run, execution.output), execution.describe_left)
 
     def submit(planned: PlannedStage) -> None:
         needed = [futures[name] for name in planned.depends_on]

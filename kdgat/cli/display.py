@@ -26,11 +26,10 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from kdgat.cluster.child import read_progress
 from kdgat.run import EVALUATION, OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, RunIndex
+from kdgat.run.forecast import forecast, fresh_progress
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
-from kdgat.stage import RunDirectory
 
 Place = OutputDirectory | Callable[[], OutputDirectory | None]
 
@@ -38,6 +37,8 @@ POLL_S: Final = 0.5
 WAIT: Final = "starting"
 RESULTS: Final = "all stages are done: collecting results"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
+FORECAST_INTERVAL_S: Final = 2.0
+ROOMY: Final = 100  # columns in which long bars leave room for words
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
 STYLES: Final = {
     StageState.FINISHED: "green",
@@ -99,6 +100,7 @@ class _Watcher(ABC):
         self._resumed: dict[str, str] = {}
         self._is_collecting = False
         self._told_at: dict[str, float] = {}  # seconds since the epoch; progress from before is of a job that is gone
+        self._next_forecast = 0.0
 
     def look(self) -> None:
         """Compare the files with what was shown last."""
@@ -117,14 +119,18 @@ class _Watcher(ABC):
                 self._told_at[record.name] = time.time()
                 self.told(record, record.reason)
             if record.state == StageState.RUNNING and record.directory is not None:
-                since = self._told_at.get(record.name, self._started_at)
-                progress = _read_progress(output.path / record.directory / "progress.json", since)
+                progress = fresh_progress(output.stage_directory(record), self._since(record.name))
                 resumed = progress.get("resumed")
                 if isinstance(resumed, str) and self._resumed.get(record.name) != resumed:
                     self._resumed[record.name] = resumed
                     self.told(record, f"resumed at {resumed}")
                 if progress:
                     self.progressed(record, progress)
+        if time.monotonic() >= self._next_forecast and self._before:
+            self._next_forecast = time.monotonic() + FORECAST_INTERVAL_S
+            done = sum(record.state in DONE_STATES for record in index.stages)
+            if len(index.stages) > 1 and (text := forecast(output, index, since=self._since).describe()):
+                self.forecast(done, len(index.stages), text)
         is_evaluated = any(record.stage == EVALUATION for record in index.stages)
         is_collecting = is_evaluated and all(record.state in DONE_STATES for record in index.stages)
         if is_collecting and not self._is_collecting:
@@ -148,12 +154,19 @@ class _Watcher(ABC):
         """Show how far a running stage is."""
 
     @abstractmethod
+    def forecast(self, done: int, total: int, text: str) -> None:
+        """Show how many stages are done, and how long the run still takes."""
+
+    @abstractmethod
     def collecting(self) -> None:
         """Show that all stages are done, and that the flow goes on with what they evaluated."""
 
     def close(self) -> None:
         """Look a last time."""
         self.look()
+
+    def _since(self, name: str) -> float:
+        return self._told_at.get(name, self._started_at)
 
     def _read_index(self, output: OutputDirectory) -> RunIndex | None:
         try:
@@ -169,7 +182,7 @@ class PlainWatcher(_Watcher):
 
     def open(self) -> None:
         """Print it."""
-        self._next_line: dict[str, float] = {}
+        self._next_line: dict[str, float] = {"": time.monotonic() + PLAIN_INTERVAL_S}  # "": of the run
         self._print(WAIT)
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
@@ -187,6 +200,12 @@ class PlainWatcher(_Watcher):
         if time.monotonic() >= self._next_line.get(record.name, 0.0):
             self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
             self._print(f"{record.name}: {fraction_done(progress):.0%} {describe_progress(progress)}")
+
+    def forecast(self, done: int, total: int, text: str) -> None:
+        """Print it from time to time."""
+        if time.monotonic() >= self._next_line[""]:
+            self._next_line[""] = time.monotonic() + PLAIN_INTERVAL_S
+            self._print(f"run: {done} of {total} stages done, {text}")
 
     def collecting(self) -> None:
         """Print it."""
@@ -218,7 +237,7 @@ class TerminalWatcher(_Watcher):
         self._progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            BarColumn(bar_width=24 if self.console.width >= ROOMY else 8),
             TaskProgressColumn(),
             TimeElapsedColumn(table_column=Column(no_wrap=True)),
             _WordsColumn("[dim]{task.fields[words]}", table_column=Column()),
@@ -227,6 +246,7 @@ class TerminalWatcher(_Watcher):
         )
         self._progress.start()
         self._waiting: TaskID | None = self._progress.add_task(WAIT, total=None, words="")
+        self._run: TaskID | None = None
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Open a bar, or close it and leave a line."""
@@ -267,8 +287,21 @@ class TerminalWatcher(_Watcher):
             done = min(fraction_done(progress), ALMOST_DONE)
             self._progress.update(bar, completed=done, words=describe_progress(progress))
 
+    def forecast(self, done: int, total: int, text: str) -> None:
+        """Keep a bar of the run below those of its stages."""
+        if self._run is not None and self._progress.task_ids[-1] != self._run:
+            self._progress.remove_task(self._run)
+            self._run = None
+        if self._run is None:
+            self._run = self._progress.add_task("run", total=float(total), words="")
+            self._progress.tasks[-1].start_time = self._progress.get_time() - (time.time() - self._started_at)
+        self._progress.update(self._run, completed=min(done, total - 1 + ALMOST_DONE), words=escape(text))
+
     def collecting(self) -> None:
         """Turn a wheel until the flow ends."""
+        if self._run is not None:
+            self._progress.remove_task(self._run)
+            self._run = None
         self._waiting = self._progress.add_task(self.afterwards, total=None, words="")
 
     def close(self) -> None:
@@ -284,15 +317,6 @@ def _clock() -> str:
 def _poll(watcher: _Watcher, stop: threading.Event) -> None:
     while not stop.wait(POLL_S):
         watcher.look()
-
-
-def _read_progress(path: Path, not_before: float) -> dict[str, Any]:
-    try:
-        if path.stat().st_mtime < not_before:
-            return {}  # of an attempt that ended before
-    except OSError:
-        return {}
-    return read_progress(RunDirectory(path.parent))
 
 
 def _reason(record: StageRecord) -> str:

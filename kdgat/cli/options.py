@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kdgat.canbus.messages import ReadLimits, ReadOptions
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.family import Family, Option
+    from kdgat.run import RunConfig
 
 # Whether it was given counts: --config may name one, too.
 Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,11 +16,15 @@ from kdgat.cli.usage import usage
 
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
-    from kdgat.run import Measure, Table
+    from kdgat.run import Measure, StageRecord, Table
 
 app = typer.Typer(no_args_is_help=True)
 
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie.")]
+RunPath = Annotated[Path, typer.Argument(metavar="RUN", help="Output directory of `kdgat train`.")]
+StageName = Annotated[
+    str | None, typer.Argument(metavar="STAGE", help="Of this stage alone: its name, whole or short.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
@@ -30,16 +35,16 @@ def runs() -> None:
 
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
-    """List the runs in a folder and below, the newest last, with their first score."""
-    from kdgat.family import read_runs
-    from kdgat.run import Table, counted
+    """List the runs in a folder and below, the newest last: state, what is left, how long stages ran, first score."""
+    from kdgat.cli.tables import output_console, print_rows
+    from kdgat.run import counted
 
     found, unreadable = read_runs(folder, family)
     found.sort(key=lambda run: run.index.created)
     if as_json:
         _print_json([_as_json(run) for run in found])
     elif found:
-        header = ["run", "family", "data", "preset", "seeds", "started", "state", "first score"]
+        header = ["run", "family", "data", "preset", "seeds", "started", "took", "state", "first score"]
         rows = [
             [
                 _name(run, folder),
@@ -48,13 +53,15 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
                 str(run.index.config.get("preset") or "-"),
                 " ".join(map(str, run.seeds)),
                 run.index.created[:16].replace("T", " "),
-                run.state,
+                _took(run),
+                ", ".join(filter(None, (run.state, _left(run)))),
                 f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
             ]
             for run in found
         ]
-        caption = f"{counted(len(rows), 'run')} in {folder}"
-        _print_tables([Table.of(header, rows, caption, text_columns=tuple(range(8)), is_whole=True)])
+        console = output_console()
+        console.print(f"{counted(len(rows), 'run')} in {folder}", soft_wrap=True, markup=False)
+        print_rows(console, header, rows, wrapped=("seeds", "started", "took", "state", "first score"))
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in [*unreadable, *_unwatched(found)]:
@@ -63,7 +70,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
 
 @app.command()
 def show(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Output directory of `kdgat train`.")],
+    run: RunPath,
     tables: options.Tables = False,
     as_json: AsJson = False,
 ) -> None:
@@ -86,6 +93,8 @@ def show(
         ["family", found.index.family],
         ["state", found.state],
         ["started", found.index.created],
+        ["took", _took(found)],
+        *([["left", left]] if (left := _left(found)) else []),
         ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
         *([name, text] for name, text in found.code.items()),
     ]
@@ -93,7 +102,7 @@ def show(
         about.append([f"validation: {found.objective.name}", found.objective.text])
     usual = _preset_of(found)
     own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
-    stages = [[one.name, one.state, str(one.attempts), one.reason] for one in found.index.stages]
+    stages = [[one.name, one.state, str(one.attempts), _stands(found, one)] for one in found.index.stages]
     shown = [
         Table.of(["", ""], about, "Run", text_columns=(0, 1)),
         Table.of(["stage", "state", "attempts", "why"], stages, "Stages", text_columns=(0, 1, 3)),
@@ -103,6 +112,35 @@ def show(
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
     _print_tables([table for table in shown if table.rows])
+
+
+@app.command()
+def why(run: RunPath, stage: StageName = None) -> None:
+    """Say why stages ran instead of being taken from an earlier command: which key, input or code differed."""
+    from kdgat.run import OutputDirectory, StageState
+    from kdgat.run.rerun import describe_rerun
+
+    output = OutputDirectory(run)
+    index = output.read_index()
+    for record in index.stages if stage is None else [index.find(stage)]:
+        if record.directory is None:
+            text = f"has not started ({record.state})"
+        elif record.state == StageState.CACHED:
+            text = f"was taken from an earlier command{f' ({record.reason})' if record.reason else ''}"
+        else:
+            text = describe_rerun(output, index, record) or "ran for the first time here"
+        typer.echo(f"{record.name}: {text}")
+
+
+@app.command()
+def path(
+    run: RunPath, stage: Annotated[str, typer.Argument(metavar="STAGE", help="Its name, whole or short.")]
+) -> None:
+    """Print the run directory of a stage: its log, checkpoints and metrics lie there."""
+    from kdgat.run import OutputDirectory
+
+    output = OutputDirectory(run)
+    typer.echo(str(output.stage_directory(output.read_index().find(stage)).path))
 
 
 @app.command()
@@ -266,6 +304,37 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     queue = Slurm().queue() if detached else None  # asked once for all
     said = [(run, describe_unwatched(output, queue)) for run, output in detached]
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
+
+
+def _took(run: RunSummary) -> str:
+    """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
+    from kdgat.run import OutputDirectory
+    from kdgat.run.attempts import seconds_run
+    from kdgat.run.progress import describe_seconds
+
+    seconds = seconds_run(OutputDirectory(run.path), run.index)
+    return describe_seconds(seconds) if seconds else "-"
+
+
+def _left(run: RunSummary) -> str:
+    """Write what is left of a run that goes on; empty of any other."""
+    from kdgat.run import OutputDirectory
+    from kdgat.run.forecast import forecast
+
+    found = forecast(OutputDirectory(run.path), run.index)
+    return "" if found.remaining is None else found.describe()
+
+
+def _stands(run: RunSummary, record: StageRecord) -> str:
+    """Write where a running stage is, else why it ended as it did."""
+    from kdgat.run import OutputDirectory, StageState
+    from kdgat.run.forecast import FRESH_S, fresh_progress
+    from kdgat.run.progress import describe_progress
+
+    if record.state != StageState.RUNNING or record.directory is None:
+        return record.reason
+    progress = fresh_progress(OutputDirectory(run.path).stage_directory(record), time.time() - FRESH_S)
+    return describe_progress(progress) or record.reason
 
 
 def _is_there(path: Path) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.cluster.ending import EndKind
 from kdgat.cluster.estimate import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
@@ -112,14 +113,33 @@ class JobRequest:
 
 def expect(usages: Sequence[Usage], job: Job, asked: Resources) -> Expectation:
     """Estimate what a job takes from all attempts that are noted."""
-    known = matching(usages, job.family, job.stage, cores=asked.cores, gpus=asked.gpus)
-    if same := [one for one in known if one.config == job.config]:
-        known = same
+    known = _known(usages, job, asked.cores, asked.gpus)
     return Expectation(
         _walltime(known, job),
         estimate_memory(known, job.size, asked.memory_mib, with_gpu=asked.gpus > 0),
         estimate_gpu_memory(known, job.size),
     )
+
+
+def expect_walltime(usages: Sequence[Usage], job: Job) -> tuple[float, float] | None:
+    """Return the least and the most seconds that a stage is likely to take where the newest attempt at it ran.
+
+    The least is what one took; where none of this configuration has finished, nobody knows it, and it is 0.
+    """
+    newest = next((one for one in reversed(usages) if (one.family, one.stage) == (job.family, job.stage)), None)
+    if newest is None:
+        return None
+    known = _known(usages, job, newest.cores, newest.gpus)
+    if (most := _walltime(known, job)) is None:
+        return None
+    whole = [one.wall_s for one in known if one.config == job.config and one.end == EndKind.FINISHED]
+    return min(whole, default=0.0), float(most.value)
+
+
+def _known(usages: Sequence[Usage], job: Job, cores: int, gpus: int) -> Sequence[Usage]:
+    """Return attempts on as many cores and GPUs, those of the same configuration where there are any."""
+    known = matching(usages, job.family, job.stage, cores=cores, gpus=gpus)
+    return [one for one in known if one.config == job.config] or known
 
 
 def _walltime(known: Sequence[Usage], job: Job) -> Estimate | None:

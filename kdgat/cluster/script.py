@@ -71,6 +71,9 @@ def require_one_word(log_directory: Path) -> None:
         )
 
 
+_STAGE_FOLDER: Final = re.compile(r"(?P<stage>[a-z][a-z0-9_]*)-(?P<scale>.+)-(?P<seed>seed\d+)-[0-9a-f]{8}")
+
+
 def job_name(directory: Path) -> str:
     """Name the job of a run directory; the same directory always gets the same name, another one never does.
 
@@ -80,9 +83,10 @@ def job_name(directory: Path) -> str:
 
 
 def job_names(directory: Path) -> tuple[str, ...]:
-    """Return the names that jobs of a run directory may have: by its real path, and as it is called here.
+    """Return the names that jobs of a run directory may have: the first by its real path, for jobs of today.
 
-    The second is how kdgat named jobs before links were followed.
+    Of a stage that is `autoencoder-seed0-large-97c3a0ae`: what tells jobs apart in `squeue` comes first, and eight
+    digits of the path last. The others are what kdgat has called jobs before.
 
     Raises:
         OSError: if the path cannot be looked at now.
@@ -91,8 +95,12 @@ def job_names(directory: Path) -> tuple[str, ...]:
         real = os.path.realpath(directory, strict=True)
     except FileNotFoundError:
         real = os.path.realpath(directory)
-    paths = dict.fromkeys((real, str(directory.absolute())))
-    return tuple(f"kdgat-{Path(path).name}-{hashlib.sha256(os.fsencode(path)).hexdigest()[:8]}" for path in paths)
+    digests = {path: hashlib.sha256(os.fsencode(path)).hexdigest()[:8] for path in (real, str(directory.absolute()))}
+    short = _STAGE_FOLDER.sub(r"\g<stage>-\g<seed>-\g<scale>", Path(real).name)
+    return (
+        f"{short}-{digests[real]}",
+        *(f"kdgat-{Path(path).name}-{digest}" for path, digest in digests.items()),
+    )
 
 
 def is_job_of(status: JobStatus, directory: Path, log_directory: Path) -> bool:
@@ -100,9 +108,10 @@ def is_job_of(status: JobStatus, directory: Path, log_directory: Path) -> bool:
 
     A copy of the directory has the same numbers in it: another path counts where the job prints into the same folder.
     """
-    if status.name in job_names(directory):
+    names = job_names(directory)
+    if status.name in names:
         return True
-    if not status.name.startswith(f"kdgat-{directory.name}-") or not status.output:
+    if status.name.rpartition("-")[0] not in {name.rpartition("-")[0] for name in names} or not status.output:
         return False
     try:
         return Path(status.output).parent.samefile(log_directory)

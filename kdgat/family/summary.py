@@ -22,7 +22,7 @@ SWEEP_FILE: Final = "sweep.json"
 TRIALS: Final = "trials"  # folder of a sweep
 MOST_NAMES: Final = 3  # of files that are named where runs are compared
 MAX_DEPTH: Final = 4  # folders below the one that is searched
-_NO_RUNS_BELOW: Final = frozenset({"stages", "evaluations", "checkpoints", "slurm", "prefect"})
+_NO_RUNS_BELOW: Final = frozenset({"stages", "latest", "evaluations", "checkpoints", "slurm", "prefect"})
 # The first of these that any stage is in is what a run that has not finished is called.
 _STATES: Final = (StageState.FAILED, StageState.RUNNING, StageState.PAUSED, StageState.BLOCKED, StageState.PLANNED)
 # Sections that change no result: where jobs run, and what else differs between runs that are one but for their seeds.

@@ -1,8 +1,10 @@
 """The attempts at the stages of a run as rows of a table: what was asked for, what happened, what followed."""
 
+import time
+
 from kdgat.cluster import AttemptLedger, AttemptRecord
 from kdgat.cluster.history import OPEN
-from kdgat.run.directory import OutputDirectory
+from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.progress import describe_seconds
 
 
@@ -16,6 +18,22 @@ def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str
             if record.end != OPEN and record.ended >= started:
                 rows.append(_row(stage.name, record))
     return rows
+
+
+def seconds_run(output: OutputDirectory, index: RunIndex) -> float:
+    """Return in how many seconds stages of a run trained, side by side or not; attempts that go on last until now."""
+    known = [one.directory and AttemptLedger(output.stage_directory(one)).records for one in index.stages]
+    spans = sorted(
+        (record.started, time.time() if record.end == OPEN else record.ended)
+        for stage, records in zip(index.stages, known, strict=True)
+        for record in records or ()
+        if record.started and (record.end != OPEN or stage.state == StageState.RUNNING)
+    )
+    total = last = 0.0
+    for began, ended in spans:
+        total += max(0.0, ended - max(began, last))
+        last = max(last, ended)
+    return total
 
 
 def repeated_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:

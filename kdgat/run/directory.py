@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, unknown_key_text, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.text import describe_pickled
@@ -101,6 +101,31 @@ class RunIndex(BaseModel):
         """Return the stage of that name."""
         return next(stage for stage in self.stages if stage.name == name)
 
+    def short_names(self) -> dict[str, StageRecord]:
+        """Return the stages by the shortest names that tell them apart: a scale or seed that all share is left out.
+
+        >>> one = StageRecord(name="normal-large-seed0", stage="normal", scale="large", seed=0)
+        >>> two = one.model_copy(update={"name": "normal-large-seed1", "seed": 1})
+        >>> list(RunIndex(family="can", config={}, stages=[one, two]).short_names())
+        ['normal-seed0', 'normal-seed1']
+        """
+        scales, seeds = ({(one.stage, getattr(one, key)) for one in self.stages} for key in ("scale", "seed"))
+        found: dict[str, StageRecord] = {}
+        for one in self.stages:
+            parts = [one.stage]
+            parts += [one.scale] if sum(stage == one.stage for stage, _ in scales) > 1 else []
+            parts += [f"seed{one.seed}"] if sum(stage == one.stage for stage, _ in seeds) > 1 else []
+            short = "-".join(parts)
+            found[one.name if short in found else short] = one  # folds of a sweep
+        return found
+
+    def find(self, name: str) -> StageRecord:
+        """Return the stage of a name, whole or short; RunError names those that there are."""
+        found = self.short_names() | {one.name: one for one in self.stages}
+        if name not in found:
+            raise RunError(f"no stage of the run has this name: {unknown_key_text(name, list(found))}")
+        return found[name]
+
 
 class Exclusive(ABC):
     """A directory in which one command works at a time."""
@@ -178,6 +203,7 @@ class OutputDirectory(Exclusive):
         self.index_path = self.record_path = self.path / "run.json"
         self.plan_path = self.path / "plan.json"  # of which jobs may be under way
         self.stages_path = self.path / "stages"
+        self.latest_path = self.path / "latest"  # links to run directories, under short names
         self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
@@ -224,6 +250,23 @@ class OutputDirectory(Exclusive):
         if record.directory is None:
             raise RunError(f"{record.name} in {self.path} has not started ({record.state}): run the training again")
         return RunDirectory(self.path / record.directory)
+
+    def link_latest(self, index: RunIndex, name: str) -> None:
+        """Let `latest/STAGE` lead to the run directory of a stage; links of stages that the run lacks are removed.
+
+        They are for people: where a filesystem has no links, `kdgat runs path` finds the directory, too.
+        """
+        names = {record.name: short for short, record in index.short_names().items()}
+        link, target = self.latest_path / names[name], self.path / str(index.record(name).directory)
+        temporary = link.with_name(f".{link.name}")
+        with suppress(OSError):
+            self.latest_path.mkdir(exist_ok=True)
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(os.path.relpath(target, self.latest_path))
+            temporary.replace(link)
+            for other in self.latest_path.iterdir():
+                if other.is_symlink() and other.name not in names.values():
+                    other.unlink()
 
     def busy(self, text: str) -> RunError:
         """Return the error of a second command that trains into this directory."""

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from kdgat.base import write_bytes_atomically
-from kdgat.base.configuration import without_keys
 from kdgat.base.kept import read_kept
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError
 from kdgat.run.plan import PlannedStage, Run
+from kdgat.run.rerun import changed_keys, flat
 from kdgat.stage import StageInput
 from kdgat.stage.provenance import describe_code
 
@@ -124,10 +124,7 @@ class KeptPlan(BaseModel):
                 continue
             if new.code_version != kept.code_version:
                 yield f"code_version of {kept.stage}: {kept.code_version}, now {new.code_version}"
-            before, after = (dict(_flat(without_keys(one.config, one.execution_keys))) for one in (kept, new))
-            for key in sorted({*before, *after}):
-                if before.get(key) != after.get(key):
-                    yield f"{key}: {before.get(key)!r}, now {after.get(key)!r}"
+            yield from (f"{key}: {before!r}, now {after!r}" for key, before, after in changed_keys(kept, new))
             if kept.inputs != new.inputs:
                 yield f"{kept.name} reads other stages"
             if kept.name in self.inputs:
@@ -168,7 +165,7 @@ def describe_other_epochs(output: OutputDirectory, run: Run) -> str:
     if kept is None or any(record.state not in DONE_STATES for record in index.stages):
         return ""
     before, now = (  # what says nothing, as `training_of.line: {}`, is no difference
-        {key: value for key, value in _flat(config) if value != {}}
+        {key: value for key, value in flat(config) if value != {}}
         for config in (kept.config, run.config.model_dump(mode="json"))
     )
     changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
@@ -180,11 +177,3 @@ def describe_other_epochs(output: OutputDirectory, run: Run) -> str:
         "those stages train anew from step 0, beside it. To begin from the weights that are there, give another --out "
         f"and -O start_from={output.path}"
     )
-
-
-def _flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for name, part in value.items():
-            yield from _flat(part, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, value

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.plan import Run, find_stage, with_dependencies
+from kdgat.run.rerun import describe_rerun
 from kdgat.stage import Failed, Finished, Paused, RunDirectory
 from kdgat.stage.provenance import code_difference
 from kdgat.stage.runner import run_stage
@@ -56,10 +57,13 @@ def run_locally(
             if again := directory.reopen():
                 logger.warning("%s: %s", planned.name, again)
             record.identity, record.directory = spec.identity(), str(directory.path.relative_to(output.path))
+            output.link_latest(index, planned.name)
             if directory.is_finished():
                 record.state, record.message = StageState.CACHED, cached_message(directory)
             else:
                 directory.create(spec)
+                if directory.read_work() is None and (text := describe_rerun(output, index, record)):
+                    logger.info("%s runs again: %s", planned.name, text)
                 record.state, record.attempts = StageState.RUNNING, record.attempts + 1
                 output.write_index(index)
                 record.state, record.message = _run(directory, quiet)

@@ -5,6 +5,7 @@ import logging
 import math
 import shutil
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
 JOINED_GLOB = "*.h5"  # stores that parts were joined to
 PROGRESS_INTERVAL_S = 1.0
+RECENT = 10  # reports, which tell how fast a phase goes now
 
 
 class RunDirectory:
@@ -238,12 +240,20 @@ def input_path(spec: StageSpec, directory: RunDirectory, name: str) -> Path:
 def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
     """Return a callback that writes the progress of a phase without training: preparing, scoring, making parts."""
     last_written = -math.inf
+    written: deque[tuple[float, int]] = deque(maxlen=RECENT)
+    first: tuple[float, int] | None = None
 
     def report(done: int, total: int) -> None:
-        nonlocal last_written
+        nonlocal last_written, first
         now = time.monotonic()
+        first = first or (now, done)
         if done == total or now - last_written >= PROGRESS_INTERVAL_S:
             last_written = now
-            directory.write_progress({"phase": phase, "done": done, "total": total})
+            # By all that was done, and by what was done last: the first item may wait for kernels that compile.
+            rates = [(now - then) / (done - before) for then, before in (first, *list(written)[:1]) if done > before]
+            written.append((now, done))
+            left = [round(rate * (total - done), 1) for rate in rates]
+            known = {"left_low_s": min(left), "left_high_s": max(left), "more_follows": True} if left else {}
+            directory.write_progress({"phase": phase, "done": done, "total": total, **known})
 
     return report

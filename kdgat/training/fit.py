@@ -126,7 +126,9 @@ class _Fit:
         self.ranks = Ranks()  # until the others are there
         self.running_time = RunningTime()
         self.checkpoints = Checkpoints(directory, name)
-        self.progress = Progress(directory, name, config.max_epochs, deadline, self.running_time)
+        self.progress = Progress(
+            directory, name, config.max_epochs, deadline, self.running_time, may_end_early=config.patience is not None
+        )
         is_profiled = config.profile and self.rank == 0
         self.profile = Profile(directory, name, config.profile_steps if is_profiled else 0, fabric.device)
         self.loggers = Loggers(

@@ -16,6 +16,9 @@ from kdgat.run.progress import describe_progress, describe_seconds, fraction_don
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
 
 
+LEFT = {"left_low_s": 700.0, "left_high_s": 850.0}
+
+
 def write_run(output: OutputDirectory, *states: StageState, message: str = "", kinds: tuple[str, ...] = ()) -> None:
     records = [
         StageRecord(name=f"stage{place}", stage=kind, scale="large", seed=0, state=state, directory=f"s{place}")
@@ -57,7 +60,7 @@ def test_progress_becomes_a_fraction(progress: dict[str, Any], fraction: float) 
 
 
 def test_progress_is_described_for_people() -> None:
-    assert describe_progress(TRAINING) == "train, epoch 3/10, loss 0.25"
+    assert describe_progress(TRAINING) == "epoch 3/10, loss 0.25"
     assert describe_progress({**TRAINING, "seconds_to_deadline": 57840.2}).endswith("loss 0.25, 16 h 4 min to deadline")
     assert describe_progress({"phase": "teacher", "done": 3000, "total": 40000}) == "teacher, 3,000 of 40,000"
 
@@ -177,7 +180,7 @@ def test_progress_from_before_a_job_was_lost_is_not_shown_while_the_next_one_wai
     path = write_progress(output, 0, TRAINING)
     watcher.look()
     (bar,) = watcher._progress.tasks
-    assert bar.fields["words"].startswith("train, epoch 3/10")
+    assert bar.fields["words"].startswith("epoch 3/10")
     write_run(output, StageState.RUNNING, message="job 8 waits: PENDING Resources")
     watcher.look()
     assert "stage0 \x1b[2mjob 8 waits: PENDING Resources" in text_of(console)
@@ -185,7 +188,7 @@ def test_progress_from_before_a_job_was_lost_is_not_shown_while_the_next_one_wai
     later = time.time() + 5
     os.utime(path, (later, later))
     watcher.look()
-    assert bar.fields["words"].startswith("train, epoch 3/10")
+    assert bar.fields["words"].startswith("epoch 3/10")
     watcher.close()
 
 
@@ -261,17 +264,18 @@ def test_a_narrow_terminal_shortens_the_words_beside_bars_and_keeps_the_elapsed_
     watcher = TerminalWatcher(output, console)
     write_run(output, StageState.RUNNING, StageState.RUNNING)
     for place in (0, 1):
-        write_progress(output, place, {**TRAINING, "seconds_to_deadline": 57840.2, "graphs_per_s": 1234.0})
+        write_progress(output, place, {**TRAINING, "seconds_to_deadline": 57840.2, "graphs_per_s": 1234.0, **LEFT})
     watcher.look()
     for task in watcher._progress.tasks:
         task.description = f"distill_autoencoder-large-{task.description}"
     printed = Console(file=io.StringIO(), width=80, color_system=None)
     printed.print(watcher._progress.make_tasks_table(watcher._progress.tasks))
     watcher.close()
-    lines = text_of(printed).splitlines()
+    *lines, run = text_of(printed).splitlines()
+    assert "12 to 14 min left" in run
     assert len(lines) == 2
     for line in lines:
         assert "0:00:0" in line
         assert "0:00:0…" not in line
         assert "%" in line
-        assert "tr" in line.split("0:00:0")[1]
+        assert "epoch 3/10, 12 to 1" in line.split("0:00:0")[1]

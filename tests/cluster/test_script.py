@@ -23,7 +23,18 @@ from kdgat.base import UserError
 from kdgat.cluster import Resources, Site, load_site
 from kdgat.cluster.job import parse_options
 from kdgat.cluster.report import JobFiles
-from kdgat.cluster.script import SECRETS, cluster_arguments, job_name, pool_arguments, scheduler_options, watcher_script
+from kdgat.cluster.scheduler import JobStatus
+from kdgat.cluster.script import (
+    SECRETS,
+    cluster_arguments,
+    is_job_of,
+    job_name,
+    job_names,
+    pool_arguments,
+    scheduler_options,
+    watcher_names,
+    watcher_script,
+)
 from kdgat.cluster.site import Limits
 from kdgat.container.binds import Bind
 from kdgat.stage import RunDirectory
@@ -177,8 +188,23 @@ def test_a_directory_has_one_job_name_and_shares_it_with_no_other(
     monkeypatch.chdir(tmp_path)
     name = job_name(tmp_path / "normal")
     assert name == job_name(Path("normal"))
-    assert name.startswith("kdgat-normal-")
+    assert name.startswith("normal-")
     assert name != job_name(tmp_path / "another" / "normal")
+
+
+def test_the_columns_that_squeue_has_for_names_tell_the_stage_and_the_seed(tmp_path: Path) -> None:
+    assert job_name(tmp_path / "autoencoder-large-seed7-0123abcd")[:18] == "autoencoder-seed7-"
+
+
+def test_jobs_that_older_versions_have_submitted_are_known(tmp_path: Path) -> None:
+    directory = tmp_path / "normal-large-seed0-0123abcd"
+    digest = job_name(directory).rpartition("-")[2]
+    old = f"kdgat-{directory.name}-{digest}"
+    assert old in job_names(directory)
+    assert is_job_of(JobStatus("RUNNING", name=old), directory, tmp_path)
+    assert f"watcher-{old}" in watcher_names(directory)
+    copied = JobStatus("RUNNING", name=f"kdgat-{directory.name}-00000000", output=str(tmp_path / "x.out"))
+    assert is_job_of(copied, directory, tmp_path)
 
 
 @pytest.mark.parametrize("directive", ["--exclude=n7,n[1-2]", "--exclude n7,n[1-2]", "-xn7,n[1-2]", "-x 'n7,n[1-2]'"])

@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import random
+import re
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -392,7 +393,8 @@ class OddCommands:
         elif number == 6 and state is not None:
             done.stdout = done.stdout.replace(state, chance.choice(GOES_ON))
         elif number == 7:
-            done.stdout = done.stdout.replace("kdgat-", chance.choice(["KDGAT-", "k\ufffd", "other-"]))
+            other = chance.choice(["OTHER", "k\ufffd", "other"])
+            done.stdout = re.sub(r"[a-z0-9]+(?=-[0-9a-f]{8}\b)", other, done.stdout)
         elif number == 8:
             done.stdout = done.stdout.replace("|", chance.choice([" ", "", "||"])).replace("=", ": ")
         elif number == 9:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kdgat.run.progress import describe_progress
-from kdgat.stage import RunDirectory
+from kdgat.stage import RunDirectory, StageSpec
 from kdgat.stage.work import FitWork
 from kdgat.training import Deadline
 from kdgat.training.progress import Progress
@@ -62,11 +62,11 @@ MEMORY = {"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_fr
 
 
 def test_people_see_what_a_gpu_holds_and_nothing_of_it_on_a_cpu():
-    assert describe_progress({"phase": "train", **MEMORY}) == "train, GPU 1.0 of 1.5 GiB, 6.0 free"
+    assert describe_progress({"phase": "train", **MEMORY}) == "GPU 1.0 of 1.5 GiB, 6.0 free"
     assert describe_progress({"phase": "train", **MEMORY, "gpu_peak_bytes": 5 << 28}).endswith(
         "GiB, at most 1.2, 6.0 free"
     )
-    assert describe_progress({"phase": "train"}) == "train"
+    assert describe_progress({"phase": "train"}) == ""
 
 
 def test_file_tells_the_memory_of_the_gpu_that_is_used(tmp_path):
@@ -81,7 +81,7 @@ def test_file_tells_the_memory_of_the_gpu_that_is_used(tmp_path):
 
 
 def test_work_of_the_fits_of_a_process_is_noted_for_estimates(tmp_path):
-    directory, now = RunDirectory(tmp_path), iter([0.0, 5.0, 5.0, 100.0, 103.0])
+    directory, now = RunDirectory(tmp_path), iter([0.0, 1.0, 5.0, 5.0, 100.0, 101.0, 103.0])
     clock = lambda: next(now)  # noqa: E731
     for name in ("teacher", "student"):
         progress = Progress(directory, name, 3, Deadline(), clock)
@@ -94,6 +94,70 @@ def test_work_of_the_fits_of_a_process_is_noted_for_estimates(tmp_path):
     assert work.fits["teacher"] == FitWork(done=1, left=17, seconds=5.0)
     assert work.fits["student"] == FitWork(done=1, left=0, seconds=3.0)
     assert (work.done, work.left, work.step_s) == (2, 17, 4.0)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+def trained(directory, clock, deadline, epochs, *, may_end_early=False, max_epochs=4):
+    """Return what progress.json says 5 of 10 steps into an epoch, after epochs whose steps took these seconds."""
+    progress = Progress(directory, "student", max_epochs, deadline, clock, may_end_early=may_end_early)
+    for epoch, step_s in enumerate([*epochs, 1.0]):
+        progress.start_epoch(epoch, 0, 10)
+        for _ in range(10 if epoch < len(epochs) else 5):
+            clock.now += step_s
+            progress.count(1)
+        clock.now += 2.0 if epoch < len(epochs) else 0.0  # validation
+    progress.report(epoch=len(epochs), step=5, num_steps=10, phase="train", loss=0.25)
+    return json.loads(directory.progress_path.read_text())
+
+
+def test_the_end_of_a_stage_is_a_range_from_its_fastest_to_its_slowest_epoch_with_validation(tmp_path):
+    found = trained(RunDirectory(tmp_path), Clock(), Deadline(), [1.0, 2.0])
+    assert (found["left_low_s"], found["left_high_s"]) == (7.0 + 12.0, 17.0 + 22.0)
+    assert found["epoch_left_s"] == 17.0
+    assert describe_progress(found).startswith("epoch 3/4, 20 to 40 s left")
+
+
+def test_before_the_first_validation_the_end_of_a_stage_is_a_lower_bound(tmp_path):
+    found = trained(RunDirectory(tmp_path), Clock(), Deadline(), [])
+    assert "epoch 1/4, at least 35 s left" in describe_progress(found)
+
+
+def test_early_stopping_makes_the_end_an_upper_bound(tmp_path):
+    found = trained(RunDirectory(tmp_path), Clock(), Deadline(), [1.0, 2.0], may_end_early=True)
+    assert "at most 40 s left" in describe_progress(found)
+
+
+def test_a_first_step_that_compiles_is_no_rate(tmp_path):
+    clock, directory = Clock(), RunDirectory(tmp_path)
+    progress = Progress(directory, "student", 1, Deadline(), clock)
+    progress.start_epoch(0, 0, 10)
+    for seconds in (100.0, 1.0, 1.0, 1.0):
+        clock.now += seconds
+        progress.count(1)
+    progress.report(epoch=0, step=4, num_steps=10, phase="train", loss=0.25)
+    assert json.loads(directory.progress_path.read_text())["left_high_s"] == 6.0
+
+
+def test_a_stage_with_more_fits_to_come_lasts_at_least_as_long_as_this_one(tmp_path):
+    directory = RunDirectory(tmp_path)
+    fits = [{"name": "student"}, {"name": "last"}]
+    directory.used_spec = StageSpec(family="lap", stage="line", seed=0, config={"fits": fits})
+    assert "at least 20 s left" in describe_progress(trained(directory, Clock(), Deadline(), [1.0, 2.0]))
+
+
+def test_whether_a_stage_ends_in_its_job_or_takes_more_of_them_is_said(tmp_path):
+    clock = Clock()
+    deadline = Deadline(end_time=100.0, margin_floor_s=20.0, clock=clock)
+    text = describe_progress(trained(RunDirectory(tmp_path), clock, deadline, [1.0, 1.0]))
+    assert "1 min 11 s to deadline (the stage fits)" in text
+    text = describe_progress(trained(RunDirectory(tmp_path), clock, deadline, [1.0, 1.0], max_epochs=20))
+    assert "(4 more jobs)" in text
 
 
 def test_a_fit_that_does_no_step_notes_no_work(tmp_path):

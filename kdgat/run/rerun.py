@@ -1,0 +1,89 @@
+"""Why a stage ran again instead of being taken as it was: what its spec has otherwise than the newest one before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kdgat.base.configuration import without_keys
+from kdgat.base.files import list_folder
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
+from kdgat.run.plan import PlannedStage
+from kdgat.stage import RunDirectory, RunDirectoryError, StageSpec
+
+MOST: Final = 6  # differences that are named; the others are counted
+MISSING: Final = "none"
+
+
+def describe_rerun(output: OutputDirectory, index: RunIndex, record: StageRecord) -> str:
+    """Say in what a stage differs from its newest directory before; empty where there is none to compare with.
+
+    Its identity is made of configuration, inputs and the version of its code: another git revision alone runs nothing.
+    """
+    earlier = _earlier(output, index, record)
+    if earlier is None:
+        return ""
+    found = list(_differences(earlier, output.stage_directory(record).read_spec()))
+    more = [f"{len(found) - MOST} more"] if len(found) > MOST else []
+    return "; ".join([*found[:MOST], *more])
+
+
+def _earlier(output: OutputDirectory, index: RunIndex, record: StageRecord) -> StageSpec | None:
+    own = output.stage_directory(record)
+    prefix = own.path.name.rpartition("-")[0]
+    taken = [other.directory for other in index.stages if (other.stage, other.scale, other.seed) == _kind(record)]
+    if len(taken) > 1:  # folds of a sweep: which of them an earlier directory is of, its name does not say
+        return None
+    try:
+        written = own.spec_path.stat().st_mtime_ns
+        others = [RunDirectory(path) for path in list_folder(output.stages_path) if path != own.path]
+        others = [one for one in others if one.path.name.rpartition("-")[0] == prefix and one.spec_path.is_file()]
+        older = [one for one in others if one.spec_path.stat().st_mtime_ns <= written]
+        return max(older, key=lambda one: one.spec_path.stat().st_mtime_ns).read_spec() if older else None
+    except (OSError, RunDirectoryError):  # removed meanwhile, or of another version: nothing to compare with
+        return None
+
+
+def _kind(record: StageRecord) -> tuple[str, str, int]:
+    return record.stage, record.scale, record.seed
+
+
+def _differences(before: StageSpec, after: StageSpec) -> Iterator[str]:
+    if before.code_version != after.code_version:
+        yield f"version of its code {before.code_version} -> {after.code_version}"
+    for key, old, new in changed_keys(before, after):
+        yield f"{key} {_text(old)} -> {_text(new)}"
+    for name in sorted({*before.inputs, *after.inputs}):
+        if name not in before.inputs:
+            yield f"input {name} is new"
+        elif name not in after.inputs:
+            yield f"input {name} is gone"
+        elif before.inputs[name].sha256 != after.inputs[name].sha256:
+            yield f"input {name} has other content ({after.inputs[name].path})"
+
+
+def _text(value: Any) -> str:
+    return MISSING if value is None else str(value)
+
+
+def changed_keys(before: StageSpec | PlannedStage, after: StageSpec | PlannedStage) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the dotted keys of the configuration that change the result, with the value of each, None where missing."""
+    old, new = (dict(flat(without_keys(one.config, one.execution_keys))) for one in (before, after))
+    for key in sorted({*old, *new}):
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)
+
+
+def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested plain data by dotted key; items of a list that have names, by those.
+
+    >>> dict(flat({"fits": [{"name": "line", "size": 8}], "seeds": [0, 1]}))
+    {'fits.line.name': 'line', 'fits.line.size': 8, 'seeds': [0, 1]}
+    """
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
+        value = {one["name"]: one for one in value}
+    if isinstance(value, Mapping) and value:
+        for name, part in value.items():
+            yield from flat(part, f"{key}.{name}" if key else str(name))
+    else:
+        yield key, value

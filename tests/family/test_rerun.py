@@ -1,0 +1,74 @@
+"""A stage that runs again says which key or input differed, and its run directory is found under a short name."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kdgat.family import Family
+from kdgat.run import OutputDirectory, RunError, run_locally
+from kdgat.run.rerun import describe_rerun
+from tests.support.command_line import Answer
+
+
+@pytest.fixture
+def out(toy: Family, tmp_path: Path) -> Path:
+    """A run whose data were first drawn with another noise."""
+    for noise in (0.1, 0.2):
+        run_locally(toy.plan(toy.config.from_preset("quick", {}, [f"data.noise={noise}"])), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_what_differed_is_named_for_each_stage(out: Path, kdgat: Callable[..., Answer]) -> None:
+    output = OutputDirectory(out)
+    index = output.read_index()
+    prepare, *others = index.stages
+    text = describe_rerun(output, index, prepare)
+    assert "noise 0.1 -> 0.2" in text
+    assert all("has other content (../prepare-" in describe_rerun(output, index, one) for one in others)
+    answer = kdgat("runs", "why", str(out), prepare.name, status=0)
+    assert answer.stdout == f"{prepare.name}: {text}\n"
+    assert len(kdgat("runs", "why", str(out), status=0).stdout.splitlines()) == len(index.stages)
+
+
+def test_stages_that_ran_once_or_were_taken_say_so(toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    run_locally(run, tmp_path, only=["prepare"])
+    assert "prepare: ran for the first time here" in kdgat("runs", "why", str(tmp_path), "prepare", status=0).stdout
+    run_locally(run, tmp_path)
+    assert "prepare: was taken from an earlier command" in kdgat("runs", "why", str(tmp_path), status=0).stdout
+
+
+def test_the_newest_run_directory_of_a_stage_has_a_short_name(
+    out: Path, kdgat: Callable[..., Answer], tmp_path: Path
+) -> None:
+    output = OutputDirectory(out)
+    for short, record in output.read_index().short_names().items():
+        link = output.latest_path / short
+        assert link.readlink().parts[:2] == ("..", "stages")
+        assert link.samefile(output.stage_directory(record).path)
+        for name in (short, record.name):
+            assert kdgat("runs", "path", str(out), name, status=0).stdout.strip() == str(
+                output.stage_directory(record).path
+            )
+    moved = out.rename(tmp_path / "moved")
+    assert all((link / "spec.json").is_file() for link in (moved / "latest").iterdir())
+    assert "did you mean 'prepare'" in kdgat("runs", "path", str(moved), "prepar", status=1).stderr
+
+
+def test_where_there_are_no_links_the_directory_is_found_by_the_command(
+    toy: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kdgat: Callable[..., Answer]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("pathlib.Path.symlink_to", refuse)
+    run_locally(toy.plan(toy.config.from_preset("quick", {})), tmp_path, only=["prepare"])
+    assert not list((tmp_path / "latest").iterdir())
+    assert Path(kdgat("runs", "path", str(tmp_path), "prepare", status=0).stdout.strip(), "spec.json").is_file()
+    with pytest.raises(RunError, match="no stage of the run"):
+        OutputDirectory(tmp_path).read_index().find("other")
+
+
+def test_runs_are_looked_for_past_links(out: Path, kdgat: Callable[..., Answer]) -> None:
+    assert kdgat("runs", "list", str(out.parent), "--json", status=0).stdout.count('"path"') == 1
