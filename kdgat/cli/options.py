@@ -244,7 +244,8 @@ def spread(command: Callable[..., None], text: str | None = None, **groups: type
     `groups` has those that a family adds, by name of the parameter, and `text` the help where no docstring has it.
     """
     own = inspect.signature(command).parameters
-    groups = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)} | groups
+    annotations = {name: one.annotation for name, one in own.items()}
+    groups = {name: one for name, one in annotations.items() if isinstance(one, type) and is_dataclass(one)} | groups
     taken: list[tuple[str, Any, Any]] = []
     for name, one in own.items():
         if name in groups:

@@ -37,6 +37,7 @@ def runs() -> None:
 def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last: state, what is left, how long stages ran, first score."""
     from kdgat.cli.tables import output_console, print_rows
+    from kdgat.family import read_runs
     from kdgat.run import counted
 
     found, unreadable = read_runs(folder, family)

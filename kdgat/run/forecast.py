@@ -73,10 +73,9 @@ def forecast(
     if not known:
         return Forecast(None, num_unknown)
     order = [(one.name, one.depends_on) for one in (*running, *to_come)]
-    low, high = (
-        _last_end(order, {name: 0.0 if one is None else seconds(one) for name, one in left.items()}, len(running))
-        for seconds in (lambda one: one.low, lambda one: one.high)
-    )
+    least = {name: 0.0 if one is None else one.low for name, one in left.items()}
+    most = {name: 0.0 if one is None else one.high for name, one in left.items()}
+    low, high = _last_end(order, least, len(running)), _last_end(order, most, len(running))
     waits = bool(to_come) and not is_gone(output.slurm_path)
     more = waits or num_unknown > 0 or any(one.more_follows for one in known)
     return Forecast(Remaining(low, high, any(one.may_end_early for one in known), more), num_unknown)
@@ -98,7 +97,9 @@ def _expected(output: OutputDirectory, history: Path, names: Sequence[str]) -> d
         plan, usages = KeptPlan.read(output), read_usages(history)
     except (OSError, ValueError):  # it is a guess for whoever watches
         return found
-    for planned in plan.stages if plan is not None else ():
+    if plan is None:
+        return found
+    for planned in plan.stages:
         if planned.name in found:
             job = Job.of(plan.family, planned.stage, planned.config, {})
             if (known := expect_walltime(usages, job)) is not None:
