@@ -122,8 +122,8 @@ def legend(pictures: list[Picture]) -> list[Key]:
 
 
 def breakable(text: str) -> Markup:
-    """Let long names break after underscores and slashes, so that tables fit the page."""
-    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
+    """Let long names break after underscores and slashes, so that tables fit the page; a number keeps its percent."""
+    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>").replace(" %", "\u00a0%"))
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:

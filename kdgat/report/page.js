@@ -52,7 +52,7 @@
   }
 
   function isShown(element, label) {
-    const buttons = Array.from(element.closest(".pictures").querySelectorAll(".legend button"));
+    const buttons = Array.from(element.closest(".group").querySelectorAll(".legend button"));
     const button = buttons.find((candidate) => candidate.dataset.label === label);
     return !button || button.getAttribute("aria-pressed") === "true";
   }
@@ -60,7 +60,7 @@
   function toggle(button) {
     const shown = button.getAttribute("aria-pressed") !== "true";
     button.setAttribute("aria-pressed", String(shown));
-    for (const element of button.closest(".pictures").querySelectorAll("[data-drawn]")) {
+    for (const element of button.closest(".group").querySelectorAll("[data-drawn]")) {
       const traces = element.data.flatMap((trace, index) =>
         trace.legendgroup === button.dataset.label ? [index] : [],
       );

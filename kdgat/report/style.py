@@ -91,6 +91,7 @@ def blank(height: int, *, x: str = "", y: str = "") -> go.Figure:
         xaxis={**axis, "title": axis_title(x)},
         yaxis={**axis, "title": axis_title(y)},
         dragmode=False,
+        modebar={"bgcolor": "rgba(0, 0, 0, 0)", "color": GREY, "activecolor": BLACK},
     )
     return figure
 

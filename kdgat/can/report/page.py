@@ -49,6 +49,8 @@ def document(content: RunContent[Results]) -> Document:
         sections=sections,
         missing=missing,
         facts={
+            "Data": f"{results.data.num_windows:,} windows of {results.data.num_messages:,} messages,"
+            f" {results.data.num_attack_windows:,} of them with attack messages.",
             "Detector": _detector_words(detector),
             "Decision rule": f"{detector.rule} It uses no test labels.",
             "False alarms on validation": detector.false_alarm_rate.sentence
