@@ -9,12 +9,12 @@ from typing import Any, Final
 from kdgat.base import UserError, write_bytes_atomically
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
-from kdgat.report import Document, training
+from kdgat.report import Document, RunContent, provenance, training
 from kdgat.report.consumption import with_consumption
-from kdgat.report.content import RunContent, read_run, read_stage
-from kdgat.report.document import provenance, render_document
-from kdgat.run import OutputDirectory, StageState
-from kdgat.run.directory import DONE_STATES, RunIndex
+from kdgat.report.content import read_run, read_stage
+from kdgat.report.document import render_document
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES
 
 REFRESH_S: Final = 10  # between two looks at a run that goes on
 
@@ -50,7 +50,7 @@ def compose_report(output: OutputDirectory) -> Document:
             "Every table, in the terminal": f"kdgat runs show {path} --tables",
             "Compare it with another run": f"kdgat runs compare {path} OTHER",
         },
-        refresh_s=0 if content.index is None else _refresh_s(content.index),
+        refresh_s=0 if content.index is None else _refresh_s(content.index.stages),
     )
 
 
@@ -68,13 +68,13 @@ def _unfinished(family: Family, output: OutputDirectory) -> Document:
         origin=f"Begun {index.created.replace('T', ' ')}",
         conclusions=[f"{len(index.stages) - len(states)} of {len(index.stages)} stages are done."],
         facts={"Now": "; ".join(states[:8]) or "all stages are done"},
-        refresh_s=_refresh_s(index),
+        refresh_s=_refresh_s(index.stages),
     )
     return with_consumption(document, stages)
 
 
-def _refresh_s(index: RunIndex) -> int:
-    return REFRESH_S if any(record.state == StageState.RUNNING for record in index.stages) else 0
+def _refresh_s(stages: list[StageRecord]) -> int:
+    return REFRESH_S if any(record.state == StageState.RUNNING for record in stages) else 0
 
 
 def write_document(output: OutputDirectory, document: Document) -> Path:
