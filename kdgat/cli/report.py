@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import webbrowser
 from pathlib import Path
 from typing import Annotated
 
@@ -21,37 +22,50 @@ def report(
     port: Annotated[
         int | None, typer.Option("--port", min=1, max=65535, help="Port for --serve. By default a free one.")
     ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open it in the browser; of a run that goes on a page that follows it.")
+    ] = False,
     quiet: Annotated[
         bool, typer.Option("--quiet", help="Print nothing but errors, and the address of --serve.")
     ] = False,
 ) -> None:
-    """Write DIR/report.html: one page that opens without a network, with every table and figure of the run."""
+    """Write DIR/report.html: one page that opens without a network, also while the run goes on.
+
+    With --serve the page of a run that goes on is made anew whenever the browser asks for it, every 10 s.
+    """
     from kdgat.base import check_folder
     from kdgat.base.place import FILE_BYTES
     from kdgat.family.report import write_report  # here, so that --help does not wait for plotly
+    from kdgat.run import OutputDirectory
 
     if port is not None and not serve:
         raise typer.BadParameter("it is the port of --serve: give both, or neither", param_hint="--port")
     if run_directory.is_dir():
         check_folder(run_directory, "DIR", FILE_BYTES)
     path = write_report(run_directory)
-    if serve:
-        _serve(path, port, quiet)
-    elif not quiet:
+    if serve or (open_ and not OutputDirectory(run_directory).results_path.is_file()):
+        _serve(run_directory, path, port, is_quiet=quiet, is_opened=open_)
+        return
+    if open_:
+        webbrowser.open(path.absolute().as_uri())
+    if not quiet:
         typer.echo(str(path))
 
 
-def _serve(path: Path, port: int | None, quiet: bool) -> None:
+def _serve(run_directory: Path, path: Path, port: int | None, *, is_quiet: bool, is_opened: bool) -> None:
+    from kdgat.family.report import write_report
     from kdgat.report.serving import ReportServer, copy_command, tunnel_command
 
-    with ReportServer(path, port or 0) as server:
+    with ReportServer(path, port or 0, lambda: write_report(run_directory)) as server:
         typer.echo(server.url)
-        if not quiet:
+        if not is_quiet:
             typer.echo(
                 "\nFrom another machine, give one of these there:\n"
                 f"  {tunnel_command(server.server_port)}    # then open the address above\n"
                 f"  {copy_command(path)}\n\nCtrl-C ends this."
             )
+        if is_opened:
+            webbrowser.open(server.url)
         # A shell lets what it starts in the background ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         with contextlib.suppress(KeyboardInterrupt):

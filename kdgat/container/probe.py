@@ -18,7 +18,7 @@ PACKAGES = ("kdgat", "dask", "distributed", "cloudpickle", "prefect")
 LEAST_DRIVERS = {11: 450, 12: 525, 13: 580}
 LEAST_DRIVERS_OF_RAPIDS = {12: 535}  # of version 26.10, by its documentation
 MADE_SUFFIX = ".schema.json"  # the build of a wheel makes these from the source; a checkout has none
-SOURCE_SUFFIXES = (".py", ".yaml", ".json", ".html", ".css", ".js", ".typed")  # what a wheel of kdgat holds
+SOURCE_SUFFIXES = (".py", ".yaml", ".json", ".html", ".css", ".js", ".gz", ".typed")  # what a wheel of kdgat holds
 
 
 def describe_environment() -> dict[str, str | None]:

@@ -1,24 +1,30 @@
 """Write the report of a run, whatever its family."""
 
 import json
+import shlex
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, Final
 
 from kdgat.base import UserError, write_bytes_atomically
+from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
-from kdgat.report import Document
+from kdgat.report import Document, RunContent, provenance, training
 from kdgat.report.consumption import with_consumption
-from kdgat.report.content import read_run
+from kdgat.report.content import read_run, read_stage
 from kdgat.report.document import render_document
-from kdgat.run import OutputDirectory
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import DONE_STATES
 from kdgat.run.results import RunResults
+
+REFRESH_S: Final = 10  # between two looks at a run that goes on
 
 
 def write_report(run_directory: Path | str) -> Path:
     """Write report.html into the output directory of a run and return its path.
 
     Raises:
-        UserError: if the directory is no run or has no results.
+        UserError: if the directory is no run.
         RunError, or another ValueError of the family: if a file is damaged.
     """
     output = OutputDirectory(run_directory)
@@ -34,10 +40,50 @@ def write_results(output: OutputDirectory) -> tuple[RunResults, Document]:
 
 
 def compose_report(output: OutputDirectory) -> Document:
-    """Read a run and return its report, to be written in one form or another; errors as of `write_report`."""
+    """Read a run, finished or not, and return its report to be written in one form or another; errors as above."""
     family = find_family(family_of(output))
+    if not output.results_path.is_file():
+        return _unfinished(family, output)
     content = read_run(output.path, family.results.read)
-    return replace(with_consumption(family.report(content), content.stages), notice=content.notice)
+    results, path = content.results, shlex.quote(str(output.path))
+    seeds = f"seed{'s' if len(results.seeds) != 1 else ''} {', '.join(map(str, results.seeds))}"
+    evaluated = f"Evaluated {results.created.replace('T', ' ')}, preset {results.preset or 'not stated'}"
+    document = family.report(content)
+    return replace(
+        with_consumption(document, content.stages),
+        notice=content.notice,
+        origin=f"{evaluated}, code {content.revision or 'unknown'}, {seeds}",
+        conclusions=family.conclusions(results),
+        commands={
+            **document.commands,
+            "Every table, in the terminal": f"kdgat runs show {path} --tables",
+            "Compare it with another run": f"kdgat runs compare {path} OTHER",
+        },
+        refresh_s=0 if content.index is None else _refresh_s(content.index.stages),
+    )
+
+
+def _unfinished(family: Family, output: OutputDirectory) -> Document:
+    """Return what the stages have logged so far."""
+    index = output.read_index()
+    stages = [read_stage(output, record, []) for record in index.stages]
+    states = [f"{stage.name} is {stage.state}" for stage in index.stages if stage.state not in DONE_STATES]
+    curves = training.curves_by_stage(stages, lambda record, fit: ", ".join(filter(None, (record.stage, fit))))
+    shown = training.training_section(curves, "One line per seed. The star marks the best epoch so far.")
+    shown.is_open = True
+    document = Document(
+        title=f"{family.title[:1].upper()}{family.title[1:]}: no results yet",
+        sections=[*([shown] if curves else []), provenance(RunContent[Any](output.path, None, index, stages))],
+        origin=f"Begun {index.created.replace('T', ' ')}",
+        conclusions=[f"{len(index.stages) - len(states)} of {len(index.stages)} stages are done."],
+        facts={"Now": "; ".join(states[:8]) or "all stages are done"},
+        refresh_s=_refresh_s(index.stages),
+    )
+    return with_consumption(document, stages)
+
+
+def _refresh_s(stages: list[StageRecord]) -> int:
+    return REFRESH_S if any(record.state == StageState.RUNNING for record in stages) else 0
 
 
 def write_document(output: OutputDirectory, document: Document) -> Path:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from kdgat.base import UserError
 from kdgat.cluster import AttemptLedger
 from kdgat.cluster.history import OPEN
 from kdgat.cluster.usage import Usage, usage_of
@@ -55,32 +54,14 @@ class RunContent(Generic[R]):
 
 
 def read_run(path: Path, read_results: Callable[[Path], R]) -> RunContent[R]:
-    """Read a run; UserError if the directory is no run or has no results yet."""
+    """Read a run that has results."""
     output = OutputDirectory(path)
-    if not output.path.is_dir():
-        raise UserError(f"{path} is not a directory; give the directory that was --out of `kdgat train`")
-    has_index, has_results = output.index_path.is_file(), output.results_path.is_file()
-    if not has_index and not has_results:
-        raise UserError(
-            f"{path} holds neither {output.index_path.name} nor {output.results_path.name};"
-            " give the directory that was --out of `kdgat train`"
-        )
-    index = output.read_index() if has_index else None
-    if not has_results:
-        unfinished = (
-            [f"{stage.name} is {stage.state}" for stage in index.stages if stage.state not in DONE_STATES]
-            if index
-            else []
-        )
-        raise UserError(
-            f"{path} has no {output.results_path.name} yet ({'; '.join(unfinished) or 'all stages done'});"
-            " run the training command again to finish it"
-        )
+    index = output.read_index() if output.index_path.is_file() else None
     results = read_results(output.results_path)
     missing: list[str] = []
     if index is None:
         missing.append("run.json: without it neither training curves of the stages nor their provenance are shown.")
-    stages = [_read_stage(output, record, missing) for record in (index.stages if index else [])]
+    stages = [read_stage(output, record, missing) for record in (index.stages if index else [])]
     return RunContent(output.path, results, index, stages, missing, _notice(results, index))
 
 
@@ -100,7 +81,7 @@ def _notice(results: RunResults, index: RunIndex | None) -> str:
     )
 
 
-def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]) -> StageContent:
+def read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]) -> StageContent:
     """Read a stage, and add to `missing` what it lacks."""
     if record.directory is None:
         missing.append(f"{record.name}: the stage has not started ({record.state}).")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
-from typing import Any
+from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from kdgat.base.configuration import write_yaml
 from kdgat.report.content import RunContent, StageContent
@@ -17,12 +18,17 @@ from kdgat.report.style import Key, Picture
 from kdgat.run import Table
 from kdgat.run.table import Cell
 
-STYLESHEET, SCRIPT = "page.css", "page.js"
+# The part of plotly.js that draws lines, markers and bars, as npm's plotly.js-basic-dist-min has it (MIT licence): a
+# quarter of what the Python package embeds.
+PLOTLY: Final = "plotly-basic.min.js.gz"
 
 
 @dataclass
 class Section:
-    """A heading with its content, in the order text, tables, pictures (by group), folded tables and text."""
+    """A heading with its content, in the order text, tables, pictures (by group), folded tables and text.
+
+    Who opens the page sees the heading alone, unless the section `is_open`.
+    """
 
     identifier: str
     title: str
@@ -31,33 +37,29 @@ class Section:
     pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by heading, "" for none
     folded: dict[str, list[Table]] = field(default_factory=dict)
     folded_text: dict[str, str] = field(default_factory=dict)
+    is_open: bool = False
 
 
 @dataclass(frozen=True)
 class Document:
-    """The report of a family: sections, what is missing, and what its frame asks for.
-
-    `template` extends `page.html` and lies in `package`; the default one shows title, facts and sections.
-    """
+    """The report of a run: its first screen, and sections that go into detail."""
 
     title: str
     sections: Sequence[Section]
     missing: Sequence[str] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    template: str = "run.html"
-    package: str = "kdgat.report"
-    content: Mapping[str, Any] = field(default_factory=dict)  # names that a template of the family's own asks for
+    facts: Mapping[str, str] = field(default_factory=dict)  # on the first screen, below the answer
+    origin: str = ""  # when it was evaluated, of which preset, code and seeds
+    conclusions: Sequence[str] = ()
+    answer: Sequence[Table] = ()  # what a person asks first
+    commands: Mapping[str, str] = field(default_factory=dict)  # what to do next -> the command
     notice: str = ""  # stands above everything else
+    refresh_s: int = 0  # how often a browser asks for the page again, while the run goes on
 
 
 def provenance(content: RunContent[Any]) -> Section:
     """Return the section that says where the numbers of the page come from."""
-    results, section = content.results, Section("provenance", "Provenance")
-    section.paragraphs.append(
-        f"Evaluated {results.created}, preset {results.preset or 'not stated'}, revision"
-        f" {content.revision or 'unknown'}, seeds {', '.join(map(str, results.seeds))}. results.json beside this page"
-        " holds every number of the evaluation."
-    )
+    section = Section("provenance", "Where the numbers come from")
+    section.paragraphs.append("results.json beside this page holds every number of the evaluation.")
     stages = stage_table(content.stages)
     if stages is not None:
         section.tables.append(stages)
@@ -90,10 +92,9 @@ def stage_table(stages: list[StageContent]) -> Table | None:
 
 
 def render_document(document: Document) -> str:
-    """Return the page as HTML."""
-    loaders = [jinja2.PackageLoader(package, ".") for package in dict.fromkeys((document.package, "kdgat.report"))]
+    """Return the page as HTML; what draws its figures travels compressed, as are they."""
     environment = jinja2.Environment(
-        loader=jinja2.ChoiceLoader(loaders),
+        loader=jinja2.PackageLoader("kdgat.report", "."),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -101,17 +102,17 @@ def render_document(document: Document) -> str:
     )
     environment.filters["breakable"] = breakable
     environment.filters["legend"] = legend
-    pictures = {id(picture): number for number, picture in enumerate(_pictures(document.sections))}
-    return environment.get_template(document.template).render(
+    environment.filters["themed"] = lambda colour: f"var(--on-dark-{colour.lower().removeprefix('#')}, {colour})"
+    pictures = list(_pictures(document.sections))
+    numbers = {id(picture): number for number, picture in enumerate(pictures)}
+    figures = f"[{','.join(picture.figure.to_json() for picture in pictures)}]"
+    return environment.get_template("page.html").render(
         document=document,
-        sections=document.sections,
-        missing=document.missing,
-        number_of=lambda picture: pictures[id(picture)],
-        figure_json=lambda picture: script_safe(picture.figure.to_json()),
-        plotly=get_plotlyjs().replace("</script", "<\\/script"),
-        stylesheet=_read(STYLESHEET),
-        script=_read(SCRIPT),
-        **document.content,
+        number_of=lambda picture: numbers[id(picture)],
+        figures=_base64(gzip.compress(figures.encode(), mtime=0)),
+        plotly=_base64(_read(PLOTLY)) if pictures else "",
+        stylesheet=_read("page.css").decode(),
+        script=_read("page.js").decode(),
     )
 
 
@@ -121,13 +122,8 @@ def legend(pictures: list[Picture]) -> list[Key]:
 
 
 def breakable(text: str) -> Markup:
-    """Let long names break after underscores and slashes, so that tables fit the page."""
-    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
-
-
-def script_safe(text: str) -> str:
-    """Escape JSON so that no name in it can end the script element."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    """Let long names break after underscores and slashes, so that tables fit the page; a number keeps its percent."""
+    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>").replace(" %", "\u00a0%"))
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:
@@ -135,8 +131,12 @@ def as_yaml(value: Mapping[str, Any]) -> str:
     return write_yaml(dict(value), sort_keys=False, width=100)
 
 
-def _read(name: str) -> str:
-    return (resources.files("kdgat.report") / name).read_text(encoding="utf-8")
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _read(name: str) -> bytes:
+    return (resources.files("kdgat.report") / name).read_bytes()
 
 
 def _pictures(sections: Iterable[Section]) -> Iterable[Picture]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import hmac
 import re
@@ -9,6 +10,7 @@ import secrets
 import shlex
 import socket
 import sys
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -29,6 +31,7 @@ class ReportServer(ThreadingHTTPServer):
     Args:
         report: the file; each request reads it as it is then.
         port: on the loopback; 0 takes a free one.
+        renew: is called before each request: it writes the report of a run that goes on anew.
 
     Raises:
         UserError: if the port is taken, or may not be used.
@@ -36,8 +39,8 @@ class ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, report: Path, port: int = 0) -> None:
-        self.report = report
+    def __init__(self, report: Path, port: int = 0, renew: Callable[[], object] | None = None) -> None:
+        self.report, self.renew = report, renew
         self.path = f"/{secrets.token_urlsafe(16)}/{report.name}"
         try:
             super().__init__((HOST, port), _Handler)
@@ -70,6 +73,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
         try:
+            if self.server.renew is not None:
+                with contextlib.suppress(ValueError):  # half written, while the run goes on: the last page stays
+                    self.server.renew()
             content = self.server.report.read_bytes()
         except OSError as error:
             self.send_error(HTTPStatus.NOT_FOUND, f"{self.server.report.name}: {error.strerror}")

@@ -83,14 +83,15 @@ def blank(height: int, *, x: str = "", y: str = "") -> go.Figure:
     figure.update_layout(
         height=height,
         margin={"l": 56, "r": 22, "t": 10, "b": 48},
-        paper_bgcolor="white",
-        plot_bgcolor="white",
+        paper_bgcolor="rgba(0, 0, 0, 0)",  # the page may be dark
+        plot_bgcolor="rgba(0, 0, 0, 0)",
         font={"family": FONT, "size": FONT_SIZE, "color": BLACK},
         showlegend=False,
         hoverlabel={"font": {"family": FONT, "size": 12}},
         xaxis={**axis, "title": axis_title(x)},
         yaxis={**axis, "title": axis_title(y)},
         dragmode=False,
+        modebar={"bgcolor": "rgba(0, 0, 0, 0)", "color": GREY, "activecolor": BLACK},
     )
     return figure
 

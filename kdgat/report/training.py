@@ -27,6 +27,7 @@ from kdgat.run.finished import Curve
 
 FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
+MOST_OPEN = 4  # stages whose curves are seen at once
 SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
 Seeds = Mapping[int, Curve]  # seed -> curve
 
@@ -49,6 +50,7 @@ def training_section(
     """Return the section that draws losses and shares of every stage, and what else the family draws of one."""
     section = Section("training", "Training")
     section.paragraphs.append(paragraph)
+    section.is_open = len(by_stage) <= MOST_OPEN
     for name, seeds in by_stage.items():
         pictures = [losses(name, seeds), *(draw(name, seeds) for draw in more or (logged_shares,))]
         section.pictures[name] = [picture for picture in pictures if picture is not None]

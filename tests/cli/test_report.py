@@ -29,3 +29,21 @@ def test_a_report_is_served_until_ctrl_c_and_says_how_it_is_reached(tmp_path: Pa
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
     assert "Traceback" not in log.read_text()
+
+
+@pytest.mark.processes
+def test_a_run_without_results_is_opened_in_the_browser_from_a_server_that_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, log = make_output(tmp_path / "run", num_windows=200, seeds=(0,)), tmp_path / "log"
+    (run / "results.json").unlink()
+    opened, browser = tmp_path / "opened", tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    with started_kdgat(log, "report", str(run), "--open") as process:
+        wait_until(lambda: opened.exists() and opened.read_text().endswith("\n"), "a page", log=log.read_text)
+        assert opened.read_text() == log.read_text().splitlines()[0] + "\n"
+        assert ask(opened.read_text().strip())[0] == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0

@@ -38,6 +38,22 @@ def test_the_report_is_served_as_it_is_when_it_is_asked_for(server: ReportServer
     assert ask(server.url) == (HTTPStatus.OK, "anew")
 
 
+def test_the_report_of_a_run_that_goes_on_is_made_anew_for_each_request(tmp_path: Path) -> None:
+    path, times = tmp_path / "report.html", iter(("first", "second"))
+
+    def renew() -> None:
+        if (text := next(times, None)) is None:
+            raise UserError("half written")
+        path.write_text(text)
+
+    with ReportServer(path, renew=renew) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        assert [ask(server.url)[1] for _ in range(3)] == ["first", "second", "second"]
+        server.shutdown()
+        thread.join()
+
+
 def test_nothing_else_is_served_and_nothing_to_who_does_not_know_the_address(server: ReportServer) -> None:
     root, _, name = server.url.rpartition("/")
     host = root.rpartition("/")[0]

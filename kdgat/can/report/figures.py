@@ -118,45 +118,6 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
     return Picture("Precision and recall", figure, text, text, (*keys, CHOSEN))
 
 
-def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
-    """Draw the four counts, each with its share of the row (the true class)."""
-    (rejections, false_alarms), (misses, hits) = metrics.confusion_matrix
-    rows = [("attack", misses, hits), ("benign", rejections, false_alarms)]
-    shares, texts = [], []
-    for _, left, right in rows:
-        whole = left + right
-        shares.append([left / whole if whole else 0.0, right / whole if whole else 0.0])
-        texts.append([f"{count:,}<br>{count / whole:.2%}" if whole else "none" for count in (left, right)])
-    figure = blank(250, x="decision", y="truth")
-    figure.add_heatmap(
-        z=shares,
-        x=["no alarm", "alarm"],
-        y=[row[0] for row in rows],
-        zmin=0,
-        zmax=1,
-        colorscale=[[0, "#f3f7fa"], [1, BLUE]],
-        showscale=False,
-        xgap=3,
-        ygap=3,
-        hoverinfo="skip",
-    )
-    for row, (name, _, _) in enumerate(rows):
-        for column, decision in enumerate(("no alarm", "alarm")):
-            figure.add_annotation(
-                x=decision,
-                y=name,
-                text=texts[row][column],
-                showarrow=False,
-                font={"size": 14, "color": "white" if shares[row][column] > 0.55 else BLACK},
-            )
-    figure.update_xaxes(showgrid=False, ticks="", showline=False)
-    figure.update_yaxes(showgrid=False, ticks="", showline=False)
-    text = (
-        f"{scenario}: {hits:,} attacks found, {misses:,} missed, {false_alarms:,} false alarms, {rejections:,} benign."
-    )
-    return Picture(scenario, figure, text, text)
-
-
 def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
     """Draw F1 of the default detector per scenario with mean, smallest and largest value over its seeds."""
     defined = {name: row for name, row in scenarios.items() if row.f1 is not None}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Callable
 
 import numpy as np
@@ -12,11 +13,9 @@ from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.results import DetectorDescription, Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.evaluation.tables import (
-    NOTHING_TESTED,
-    format_spread,
-    format_value,
     hidden_table,
     kinds_table,
+    summary_table,
     vehicles_table,
 )
 from kdgat.can.report import figures, tables, timeline
@@ -28,8 +27,7 @@ from kdgat.report.document import as_yaml
 from kdgat.run import StageRecord, counted
 from kdgat.run.finished import Curve
 
-TEMPLATE = "can.html"
-MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
+MAX_RECORDINGS_DRAWN = 24  # in all scenarios together, so that the page stays small
 MAX_BAD_ROWS = 20
 
 
@@ -44,19 +42,22 @@ def document(content: RunContent[Results]) -> Document:
         _data(results, missing),
         _provenance(content),
     ]
+    detector = results.detector
     return Document(
         title=f"CAN intrusion detection on {results.dataset}",
+        answer=[summary_table(results)] if results.scenarios else [],
         sections=sections,
         missing=missing,
-        template=TEMPLATE,
-        package=__package__,
-        content={
-            "results": results,
-            "detector": results.detector,
-            "detector_words": _detector_words(results.detector),
-            "revision": content.revision,
-            "cards": _cards(results),
+        facts={
+            "Data": f"{results.data.num_windows:,} windows of {results.data.num_messages:,} messages,"
+            f" {results.data.num_attack_windows:,} of them with attack messages.",
+            "Detector": _detector_words(detector),
+            "Decision rule": f"{detector.rule} It uses no test labels.",
+            "False alarms on validation": detector.false_alarm_rate.sentence
+            if detector.false_alarm_rate
+            else "Not stated: there were no benign validation windows.",
         },
+        commands={"Use it on a recording": f"kdgat detect RECORDING --model {shlex.quote(str(content.path))}"},
     )
 
 
@@ -80,18 +81,16 @@ def _tested(content: RunContent[Results], missing: list[str]) -> list[Section]:
         explanations(results, missing),
         _models(content, missing),
         _curves(results, missing),
-        _confusion(results),
         _recordings(content, missing),
     ]
 
 
 def _untested(content: RunContent[Results], missing: list[str]) -> list[Section]:
     """Return what is known without test recordings; a heading over nothing would look as if something had failed."""
-    sections = [Section("scenarios", "Test scenarios", [NOTHING_TESTED])]
-    if hidden_table(content.results) is not None:  # validation windows have one, too
-        sections.append(_hidden(content.results, missing))
     models = Section("models", "Models")
     _add_sizes(models, content, missing)
+    # Validation windows have such a table, too.
+    sections = [_hidden(content.results, missing)] if hidden_table(content.results) is not None else []
     return [*sections, models] if models.tables else sections
 
 
@@ -107,31 +106,13 @@ def _read_scores(content: RunContent[Results], missing: list[str]) -> dict[str, 
     return found
 
 
-def _cards(results: Results) -> list[dict[str, str]]:
-    cards = []
-    for name, scenario in results.scenarios.items():
-        over = scenario.over_seeds.get("f1")
-        cards.append(
-            {
-                "name": name,
-                "f1": format_value(scenario.f1) if scenario.f1 is not None else "no attack",
-                "seeds": f"single seeds {format_spread(over)}" if over is not None and over.std is not None else "",
-                "alarms": f"false alarms {_percent(scenario.false_alarm_rate)} of benign windows",
-            }
-        )
-    return cards
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2%}"
-
-
 def _scenarios(results: Results) -> Section:
-    section = Section("scenarios", "Test scenarios")
+    section = Section("scenarios", "Every metric of the detector")
     section.paragraphs.append(
         "The default detector on windows it has never seen, pooled over the recordings of each scenario. A value that"
         " the data cannot define is shown as a dash: without attacks there is no recall."
     )
+    section.tables.append(tables.confusion_table(results.scenarios))
     section.tables += tables.metrics_tables("Scenario", results.scenarios, "Default detector.")
     section.folded_text["What the columns mean"] = tables.meanings()
     seeds = tables.seeds_table(results)
@@ -147,7 +128,7 @@ def _scenarios(results: Results) -> Section:
 
 
 def _hidden(results: Results, missing: list[str]) -> Section:
-    section = Section("hidden", "What hides behind F1 and AUC")
+    section = Section("hidden", "What hides behind F1")
     known = (hidden_table(results), vehicles_table(results), kinds_table(results))
     found = [table for table in known if table is not None]
     if not found:
@@ -215,7 +196,7 @@ def _add_sizes(section: Section, content: RunContent[Results], missing: list[str
 
 
 def _curves(results: Results, missing: list[str]) -> Section:
-    section = Section("curves", "ROC and precision-recall")
+    section = Section("curves", "ROC curves")
     section.paragraphs.append(
         "False-positive rate on a logarithmic axis, detection rate spaced by its distance from 1: a detector that is"
         " wrong on one window in a hundred is of no use on a bus with thousands of messages a second. The circle marks"
@@ -239,15 +220,8 @@ def _curves(results: Results, missing: list[str]) -> Section:
     return section
 
 
-def _confusion(results: Results) -> Section:
-    section = Section("confusion", "Confusion matrices")
-    section.paragraphs.append("Counts of windows of the default detector, and their share of the true class.")
-    section.pictures[""] = [figures.confusion_matrix(name, scenario) for name, scenario in results.scenarios.items()]
-    return section
-
-
 def _recordings(content: RunContent[Results], missing: list[str]) -> Section:
-    section = Section("recordings", "Scores along the recordings")
+    section = Section("recordings", "Scores over time")
     section.paragraphs.append(
         "Attack probability of every window on a log-odds axis, so that what happens near 0 and 1 can be seen. Shaded:"
         " windows with attack messages. Drag to zoom in, double click to zoom out."

@@ -44,7 +44,7 @@ BACKGROUND: Final = {NO_ATTACK: "circle", OTHERS: "x-thin", VIRTUAL: "circle"}  
 
 def explanations(results: Results, missing: list[str]) -> Section:
     """Return the table of hit rates with what it means."""
-    section = Section("explanations", "Do alarms name the attacked identifiers?")
+    section = Section("explanations", "Are attacked IDs named?")
     known = {name: row.explanations for name, row in results.scenarios.items() if row.explanations is not None}
     if not known:
         missing.append("results.json does not say whether alarms name the attacked identifiers.")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.results import DETECTOR, Results, Spread, WindowMetrics
-from kdgat.can.evaluation.tables import format_value
+from kdgat.can.evaluation.tables import format_share, format_value
 from kdgat.can.report.figures import spreads_of_models
 from kdgat.can.report.names import TEACHERS, model_name, model_of_count, model_order
 from kdgat.canbus.summary import DataSummary, InjectionSummary
@@ -80,6 +80,19 @@ def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -
         f"{caption} Ranking, whatever the threshold.",
     )
     return [decision, ranking]
+
+
+def confusion_table(scenarios: Mapping[str, WindowMetrics]) -> Table:
+    """Counts of windows by truth and decision, with their share of those that are truly so."""
+    rows = []
+    for name, row in scenarios.items():
+        benign, attacked = row.confusion_matrix
+        counts = [(attacked[1], sum(attacked)), (attacked[0], sum(attacked)), (benign[1], sum(benign))]
+        counts.append((benign[0], sum(benign)))
+        rows.append([Cell(name), *(Cell(f"{count:,}", format_share(count / whole if whole else None))
+                                   for count, whole in counts)])  # fmt: skip
+    header = ["Scenario", "Attacked, found", "Attacked, missed", "Benign, false alarm", "Benign, no alarm"]
+    return Table([Cell(heading) for heading in header], rows, "Confusion matrix: windows by truth and decision.")
 
 
 def meanings() -> str:
@@ -210,7 +223,7 @@ def split_table(data: DataSummary) -> Table | None:
         return None
     rows = [
         [
-            Cell(name),
+            Cell(name.replace("test-", "test: ", 1)),
             Cell(f"{row.num_windows:,}"),
             Cell(f"{row.num_attack_windows:,}"),
             Cell(_count(row.num_messages or None)),

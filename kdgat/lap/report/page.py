@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+
 from kdgat.lap.evaluation.results import Group, Kind, LapResults, MethodSummary, format_number, format_share
-from kdgat.lap.evaluation.tables import format_millions, results_table
+from kdgat.lap.evaluation.tables import comparison_table, format_millions, results_table
 from kdgat.lap.report import figures
 from kdgat.report import Document, RunContent, Section, provenance, training
 from kdgat.run import Table
 from kdgat.run.table import Cell
 
-TEMPLATE = "lap.html"
 COLUMNS = (
     ("Duals' gap left", "dual gap of the method's duals before the solver, as a share of that of the column minima"),
     ("R² of u", "of the row duals against the label's, both centred, as only differences mean anything"),
@@ -43,38 +44,10 @@ def document(content: RunContent[LapResults]) -> Document:
         title="Learned warm starts for linear assignment",
         sections=sections,
         missing=missing,
-        template=TEMPLATE,
-        package=__package__,
-        content={
-            "results": results,
-            "revision": content.revision,
-            "cards": _cards(results),
-            "model": _model(results),
-            "correctness": _correctness(results),
-            "machine": _machine(results),
-        },
+        answer=[comparison_table(results)],
+        commands={"Use it": f"kdgat lap solve COSTS --model {shlex.quote(str(content.path))}"},
+        facts={"Model": _model(results), "Correctness": _correctness(results), "Machine": _machine(results)},
     )
-
-
-def _cards(results: LapResults) -> list[dict[str, str]]:
-    cards = []
-    for family in results.families:
-        group = [group for group in results.groups if group.family == family][-1]
-        verdict = group.verdict
-        cards.append(
-            {
-                "name": f"{family}, n = {group.size:,}",
-                "ratio": "-" if verdict is None else format_number(verdict.ratio, 2),
-                "unit": "" if verdict is None else "times as fast",
-                "against": "no trained model was timed"
-                if verdict is None
-                else f"as the best untrained seed ({verdict.untrained})",
-                "scipy": ""
-                if verdict is None or verdict.times_scipy is None
-                else f"{verdict.times_scipy:.1f} times as fast as scipy",
-            }
-        )
-    return cards
 
 
 def _model(results: LapResults) -> str:
@@ -110,7 +83,6 @@ def _comparison(results: LapResults) -> Section:
         " choice among seeds, the search and the proof of optimality."
     )
     section.tables.append(results_table(results))
-    section.paragraphs += list(results.conclusions.values())
     picture = figures.seed_ratios(results)
     if picture is not None:
         section.pictures[""] = [picture]

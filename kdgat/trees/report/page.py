@@ -3,37 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from kdgat.base import MIB
 from kdgat.report import Document, RunContent, Section, provenance, training
 from kdgat.run import FinishedRun, OutputDirectory, RunError, StageRecord, Table
 from kdgat.run.table import Cell
 from kdgat.trees.evaluation.results import (
-    FINETUNED,
-    OPTIMUM,
-    PROBE,
-    SCRATCH,
-    TRAINED,
     Memory,
     TreesResults,
-    with_untrained,
 )
 from kdgat.trees.evaluation.tables import fractions, growth_table, order_table, score_table
 from kdgat.trees.names import PREPARE
 from kdgat.trees.report import figures
 from kdgat.trees.sections import KINDS
 
-TEMPLATE: Final = "trees.html"
-TOTAL: Final = "total"
-Card = dict[str, Any]
-
 
 def document(content: RunContent[TreesResults]) -> Document:
     """Return the report of a run."""
     results, missing = content.results, list(content.missing)
     sections = [
-        _meaning(results),
         _growth(results),
         _order(results),
         _scores(results),
@@ -48,82 +37,9 @@ def document(content: RunContent[TreesResults]) -> Document:
         title="Self-supervised learning on geometric trees",
         sections=[section for section in sections if section is not None],
         missing=missing,
-        template=TEMPLATE,
-        package=__package__,
-        content={
-            "results": results,
-            "revision": content.revision,
-            "cards": _cards(results),
-            "facts": _facts(results),
-        },
+        answer=[growth_table(results)],
+        facts=_facts(results),
     )
-
-
-def _cards(results: TreesResults) -> list[Card]:
-    cards = [_growth_card(results), _order_card(results)]
-    for name, own, other in (
-        ("Linear probe", PROBE, with_untrained(PROBE)),
-        ("Fine-tuned", FINETUNED, SCRATCH),
-    ):
-        cards.append(_score_card(results, name, own, other))
-    return [card for card in cards if card is not None]
-
-
-def _growth_card(results: TreesResults) -> Card | None:
-    losses, baseline = results.growth_of(TOTAL), results.best_baseline(TOTAL)
-    if baseline is None or TRAINED not in losses or losses[baseline].mean <= 0:
-        return None
-    gain = 1 - losses[TRAINED].mean / losses[baseline].mean
-    lines = [f"{losses[TRAINED].mean:.3f} against {losses[baseline].mean:.3f} ({baseline})"]
-    way = ", ".join(f"{channel} {share:.0%}" for channel, share in _way_to_optimum(results).items())
-    if way:
-        lines.append(f"of the way from the best baseline to the optimum: {way}")
-    unit = "lower loss" if gain >= 0 else "higher loss"
-    return {"name": "Growth", "value": f"{abs(gain):.0%}", "unit": unit, "lines": lines}
-
-
-def _way_to_optimum(results: TreesResults) -> dict[str, float]:
-    """Return which part of the way from the best baseline to the optimum is covered, by channel that has one."""
-    found = {}
-    for channel in dict.fromkeys(row.channel for row in results.growth):
-        losses, baseline = results.growth_of(channel), results.best_baseline(channel)
-        if baseline is None or not {TRAINED, OPTIMUM} <= set(losses):
-            continue
-        whole = losses[baseline].mean - losses[OPTIMUM].mean
-        if whole > 0:
-            found[channel] = (losses[baseline].mean - losses[TRAINED].mean) / whole
-    return found
-
-
-def _order_card(results: TreesResults) -> Card | None:
-    aucs = {row.method: row.auc for row in results.order}
-    if TRAINED not in aucs:
-        return None
-    others = {method: auc.mean for method, auc in aucs.items() if method != TRAINED}
-    best = max(others, key=lambda method: others[method], default=None)
-    lines = ["of telling ancestors and descendants from other pairs"]
-    lines += [f"best baseline {others[best]:.3f}: {best}"] if best is not None else []
-    return {"name": "Order", "value": f"{aucs[TRAINED].mean:.3f}", "unit": "AUC", "lines": lines}
-
-
-def _score_card(results: TreesResults, name: str, method: str, other: str) -> Card | None:
-    """Compare two methods at the smallest share of the labels that both had."""
-    for fraction in fractions(results):
-        own, against = results.score_of(method, fraction), results.score_of(other, fraction)
-        if own is None or against is None:
-            continue
-        interval = f"95% interval {own.low:.3f} to {own.high:.3f}" if own.count > 1 else "one seed"
-        return {
-            "name": f"{name}, {fraction:.0%} of the labels",
-            "value": f"{own.mean:.3f}",
-            "unit": _unit(results),
-            "lines": [interval, f"{other}: {against.text}"],
-        }
-    return None
-
-
-def _unit(results: TreesResults) -> str:
-    return "R²" if results.task == "number" else "accuracy"
 
 
 def _facts(results: TreesResults) -> Mapping[str, str]:
@@ -141,12 +57,6 @@ def _facts(results: TreesResults) -> Mapping[str, str]:
     return facts
 
 
-def _meaning(results: TreesResults) -> Section:
-    section = Section("meaning", "What it comes to")
-    section.paragraphs += [f"{text[:1].upper()}{text[1:]}." for text in results.conclusions]
-    return section
-
-
 def _growth(results: TreesResults) -> Section:
     section = Section("growth", "Growth: are children predicted?")
     section.paragraphs.append(
@@ -157,7 +67,6 @@ def _growth(results: TreesResults) -> Section:
         " what is possible: where children cannot be foreseen, as those of a small angle, predicted histograms are"
         " narrower than the true ones, and a mean of all trees lies nearer to those without knowing any node."
     )
-    section.tables.append(growth_table(results))
     for shares in results.shares:
         heading = f"Children by {shares.channel}"
         section.pictures.setdefault(heading, []).append(figures.histogram(shares))

@@ -45,13 +45,6 @@ def test_curves_of_a_clean_scenario_are_left_out() -> None:
     assert figures.precision_recall("clean", {"detector": Curves()}, CLEAN) is None
 
 
-def test_confusion_matrix_shows_counts_and_shares_of_the_true_class() -> None:
-    figure = figures.confusion_matrix("test", METRICS).figure
-    assert [note.text for note in figure.layout.annotations] == ["1<br>50.00%"] * 4
-    texts = [note.text for note in figures.confusion_matrix("clean", CLEAN).figure.layout.annotations]
-    assert texts == ["none", "none", "2<br>50.00%", "2<br>50.00%"]
-
-
 def test_bars_leave_out_scenarios_without_attacks_and_say_so() -> None:
     over_seeds = {"f1": Spread(**spread([0.9, 0.99]))}
     scenarios = {
