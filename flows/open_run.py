@@ -6,6 +6,7 @@ up; the flow continues with it, and shows what has happened from the beginning o
 
 import contextlib
 import functools
+import logging
 import sys
 import threading
 import time
@@ -24,6 +25,8 @@ from flows.stage_work import Log, StageEnd, bearing_faults, perform
 from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
 from kdgat.run import OutputDirectory, PlannedStage, Run
 from kdgat.stage.owner import Owner
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Lock = Callable[[], AbstractContextManager[Owner]]
@@ -57,7 +60,10 @@ class _Channel(Generic[T]):
         """Call the listeners with all that was said, until the work is done; return its result, or raise its error."""
         while (said := self._said.get()) is not None:
             name, arguments = said
-            listeners[name](*arguments)
+            try:
+                listeners[name](*arguments)
+            except Exception as error:  # the work goes on, whoever shows it
+                logger.warning("%s is not shown: %s", name, error)
         return self._result.result()
 
 
@@ -105,8 +111,13 @@ class OpenRun:
     num_parallel: int
     started: float = field(default_factory=time.time)  # seconds since the epoch
     begun: dict[str, BegunStage] = field(default_factory=dict)  # before there was a flow, in the order of the plan
+    signals: ExitStack = field(default_factory=ExitStack)  # what handles them before there is a flow
     _is_flow_there: threading.Event = field(default_factory=threading.Event)
     _walk: threading.Thread | None = None
+
+    def is_at_work(self, name: str) -> bool:
+        """Tell whether a stage that has begun before the flow still runs, whether or not it is shown."""
+        return name in self.begun and self.begun[name].thread.is_alive()
 
     def startable(self) -> list[PlannedStage]:
         """Choose the stages that start now."""
@@ -116,6 +127,11 @@ class OpenRun:
         """Raise KeyboardInterrupt where it was asked to stop."""
         if self.stop.is_set():
             raise KeyboardInterrupt(self.stop.reason)
+
+    def leave_signals(self) -> None:
+        """Handle no signals any more: a flow does so itself, inside of the handler that Prefect puts around it."""
+        self.signals.close()
+        self.require_wanted()
 
     def walk_ahead(self) -> None:
         """Begin stages as they can start, until a flow takes over."""
@@ -131,7 +147,10 @@ class OpenRun:
     def _begin_stages(self) -> None:
         while not (self._is_flow_there.is_set() or self.stop.is_set()):
             for planned in self.startable():
-                self.begun[planned.name] = BegunStage(planned, self.execution, self.stop)
+                try:
+                    self.begun[planned.name] = BegunStage(planned, self.execution, self.stop)
+                except RuntimeError as error:  # no more threads: a stage that counts as running would never end
+                    self.execution.fail(planned, error)
             self.execution.wait_for_change(POLL_S)
 
 
@@ -148,14 +167,12 @@ def open_run(
     pool: int = 0,
     *,
     tell: Callable[[str], object],
-    is_cancelled: Callable[[], bool] = lambda: False,
     held: Callable[[Lock], AbstractContextManager[Owner]] = lambda lock: lock(),
 ) -> Iterator[OpenRun]:
-    """Lock the output directory of a run, and let signals ask it to stop; arguments as of `execute`.
+    """Lock the output directory of a run; arguments as of `execute`.
 
     Args:
         tell: gets what a filesystem makes it wait for.
-        is_cancelled: as of `stop_on_signals`.
         held: takes the lock.
     """
     stop = StopRequest()
@@ -166,7 +183,6 @@ def open_run(
     with ExitStack() as stack:
         owner = begin(lambda: stack.enter_context(held(output.lock)))
         execution = stack.enter_context(closing(begin(lambda: Execution(run, output, site, command_line, pool))))
-        stack.enter_context(stop_on_signals(stop, site, is_cancelled))
         num_ranks = max(map(num_ranks_of, run.plan), default=1)
         num_parallel = num_parallel_stages(run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks)
         yield OpenRun(execution, stop, owner, num_parallel)
@@ -190,6 +206,7 @@ def head_start(
         return
     tell = functools.partial(print, file=sys.stderr)
     with site.creating_files(), open_run(run, output, site, command_line, parallel_stages, tell=tell) as opened:
+        opened.signals.enter_context(stop_on_signals(opened.stop, site))
         opened.walk_ahead()
         token = _ahead.set(opened)
         try:
@@ -200,6 +217,7 @@ def head_start(
             leave(opened.stop, site, "the end of its command")  # of no effect where all stages have ended
             for stage in opened.begun.values():
                 stage.thread.join()
+            opened.signals.close()
 
 
 def opened_ahead(output: OutputDirectory) -> OpenRun | None:

@@ -29,6 +29,7 @@ from kdgat.run.directory import DONE_STATES
 from kdgat.run.progress import describe_progress, fraction_done
 
 PROGRESS_INTERVAL_S: Final = 15.0  # each is a write to Prefect's database, and there may be a hundred attempts
+LEFT_PAUSE: Final = 20  # times what it took to say what is left
 LINE_INTERVAL_S: Final = 60.0  # of what a stage logs as it goes: `stage.log` has every line
 # What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.
 API_ERRORS: Final = (httpx.HTTPError, PrefectException)
@@ -210,7 +211,7 @@ class TotalProgress:
         """Show it under keys that begin with `scope`; `left` says what the run still takes."""
         self._bar = ProgressArtifact(artifact_key("progress", scope))
         self._shown, self._left = "", left
-        self._next_update = 0.0
+        self._next_update = self._next_left = 0.0
 
     def __call__(self, stages: Sequence[StageRecord]) -> None:
         """Show how far a run is, where that has changed, and from time to time what is left."""
@@ -223,6 +224,10 @@ class TotalProgress:
         text = "; ".join(parts)
         if text != self._shown or time.monotonic() >= self._next_update:
             is_known = text == self._shown
+            began = time.monotonic()
+            left = self._left() if began >= self._next_left else ""  # of thousands of stages: seconds
+            if left:
+                self._next_left = began + LEFT_PAUSE * (time.monotonic() - began)
             self._shown, self._next_update = text, time.monotonic() + PROGRESS_INTERVAL_S
-            if (left := self._left()) or not is_known:
+            if left or not is_known:
                 self._bar.show(done / max(1, len(stages)), "; ".join(filter(None, (text, left))))

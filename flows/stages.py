@@ -22,7 +22,7 @@ from flows.lost_runs import mark_lost_runs
 from flows.naming import artifact_scope
 from flows.open_run import BegunStage, OpenRun, open_run, opened_ahead
 from flows.shown_attempts import TotalProgress, publish_attempts, shown
-from flows.signals import leave
+from flows.signals import leave, stop_on_signals
 from flows.stage_work import bearing_faults, perform
 from flows.suspension import held, suspended_in_order
 from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
@@ -82,12 +82,12 @@ def execute(
         if opened is None:
             opening = open_run(
                 run, output, site, command_line, parallel_stages, pool,
-                tell=_warn, is_cancelled=in_any_thread(), held=held,
+                tell=_warn, held=held,
             )  # fmt: skip
             opened = stack.enter_context(opening)
         mark_lost_runs(output)
         execution, stop = opened.execution, opened.stop
-        with stopping_with_prefect(stop):
+        with stopping_with_prefect(stop), stop_on_signals(stop, site, in_any_thread()):
             try:
                 futures = _run_stages(opened)
             except BaseException as error:
@@ -114,12 +114,15 @@ def _run_stages(opened: OpenRun) -> Futures:
     opened.take_over()
     for begun in opened.begun.values():
         submit(begun.planned)
+        if not begun.thread.is_alive():  # of a run that is done, hundreds: one after the other
+            futures[begun.planned.name].wait()
     while not execution.is_over():
         if not stop.is_set() and (reason := opened.owner.successor()):
             leave(stop, execution.site, reason)
         if stop.is_set():
             execution.block_rest(_stopped(stop))
-        execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
+        ended = {name for name, future in futures.items() if future.wrapped_future.done()}
+        execution.fail_ended({name for name in ended if not opened.is_at_work(name)})
         execution.block_unreachable()
         for planned in opened.startable():
             submit(planned)
@@ -169,6 +172,8 @@ def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Sit
     opened = opened_ahead(output)
     require_wanted = opened.require_wanted if opened is not None else lambda: None
     with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path, require_wanted):
+        if opened is not None:
+            opened.leave_signals()
         state = flow(out=output.path, site=site, **parameters, return_state=True)
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all

@@ -37,6 +37,7 @@ POLL_S: Final = 0.5
 WAIT: Final = "starting"
 RESULTS: Final = "all stages are done: collecting results"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
+FORECAST_PAUSE: Final = 20  # times what a forecast took
 FORECAST_INTERVAL_S: Final = 2.0
 ROOMY: Final = 100  # columns in which long bars leave room for words
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
@@ -127,10 +128,12 @@ class _Watcher(ABC):
                 if progress:
                     self.progressed(record, progress)
         if time.monotonic() >= self._next_forecast and self._before:
-            self._next_forecast = time.monotonic() + FORECAST_INTERVAL_S
+            began = time.monotonic()
             done = sum(record.state in DONE_STATES for record in index.stages)
             if len(index.stages) > 1 and (text := forecast(output, index, since=self._since).describe()):
                 self.forecast(done, len(index.stages), text)
+            took_s = time.monotonic() - began  # of thousands of stages and attempts: seconds
+            self._next_forecast = time.monotonic() + max(FORECAST_INTERVAL_S, FORECAST_PAUSE * took_s)
         is_evaluated = any(record.stage == EVALUATION for record in index.stages)
         is_collecting = is_evaluated and all(record.state in DONE_STATES for record in index.stages)
         if is_collecting and not self._is_collecting:

@@ -6,6 +6,7 @@ said; what the command line asks for is meant, and stays.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,7 +125,7 @@ def expect(usages: Sequence[Usage], job: Job, asked: Resources) -> Expectation:
 def expect_walltime(usages: Sequence[Usage], job: Job) -> tuple[float, float] | None:
     """Return the least and the most seconds that a stage is likely to take where the newest attempt at it ran.
 
-    The least is what one took; where none of this configuration has finished, nobody knows it, and it is 0.
+    The least is what one took that ended in a single attempt; where none of this configuration has, it is 0.
     """
     newest = next((one for one in reversed(usages) if (one.family, one.stage) == (job.family, job.stage)), None)
     if newest is None:
@@ -132,8 +133,14 @@ def expect_walltime(usages: Sequence[Usage], job: Job) -> tuple[float, float] | 
     known = _known(usages, job, newest.cores, newest.gpus)
     if (most := _walltime(known, job)) is None:
         return None
-    whole = [one.wall_s for one in known if one.config == job.config and one.end == EndKind.FINISHED]
-    return min(whole, default=0.0), float(most.value)
+    attempts = Counter(one.run for one in known)
+    whole = [
+        one.wall_s
+        for one in known
+        if one.config == job.config and one.end == EndKind.FINISHED and attempts[one.run] == 1
+    ]
+    least = min(whole, default=0.0)
+    return least, max(least, float(most.value))
 
 
 def _known(usages: Sequence[Usage], job: Job, cores: int, gpus: int) -> Sequence[Usage]:

@@ -264,8 +264,8 @@ class OutputDirectory(Exclusive):
             temporary.unlink(missing_ok=True)
             temporary.symlink_to(os.path.relpath(target, self.latest_path))
             temporary.replace(link)
-            for other in self.latest_path.iterdir():
-                if other.is_symlink() and other.name not in names.values():
+            for other in set(self.latest_path.iterdir()) - {self.latest_path / one for one in names.values()}:
+                if other.is_symlink():
                     other.unlink()
 
     def busy(self, text: str) -> RunError:

@@ -46,8 +46,9 @@ def forecast(
 ) -> Forecast:
     """Estimate what is left of a run that goes on.
 
-    Stages that are to come take the places of those that end, as many at a time as run now. Of jobs nobody knows how
-    long they wait.
+    Stages that are to come take the places of those that end, as many at a time as run now; where none waits for a
+    place there may be more of them, so that the least is what the longest chain takes. Of jobs nobody knows how long
+    they wait.
 
     Args:
         output, index: the run.
@@ -75,7 +76,10 @@ def forecast(
     order = [(one.name, one.depends_on) for one in (*running, *to_come)]
     least = {name: 0.0 if one is None else one.low for name, one in left.items()}
     most = {name: 0.0 if one is None else one.high for name, one in left.items()}
-    low, high = _last_end(order, least, len(running)), _last_end(order, most, len(running))
+    unfinished = {name for name, _ in order}
+    is_full = any(not unfinished & set(one.depends_on) for one in to_come)
+    low = _last_end(order, least, len(running) if is_full else len(order))
+    high = _last_end(order, most, len(running))
     waits = bool(to_come) and not is_gone(output.slurm_path)
     more = waits or num_unknown > 0 or any(one.more_follows for one in known)
     return Forecast(Remaining(low, high, any(one.may_end_early for one in known), more), num_unknown)
@@ -99,12 +103,15 @@ def _expected(output: OutputDirectory, history: Path, names: Sequence[str]) -> d
         return found
     if plan is None:
         return found
+    alike: dict[tuple[str, str], Remaining | None] = {}  # by stage and configuration
     for planned in plan.stages:
         if planned.name in found:
             job = Job.of(plan.family, planned.stage, planned.config, {})
-            if (known := expect_walltime(usages, job)) is not None:
-                low, high = known
-                found[planned.name] = Remaining(low, high)
+            kind = (job.stage, job.config)
+            if kind not in alike:
+                known = expect_walltime(usages, job)
+                alike[kind] = None if known is None else Remaining(*known)
+            found[planned.name] = alike[kind]
     return found
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from textwrap import shorten
 from typing import Any, Final
 
 from kdgat.base.configuration import without_keys
@@ -13,6 +14,7 @@ from kdgat.stage import RunDirectory, RunDirectoryError, StageSpec
 
 MOST: Final = 6  # differences that are named; the others are counted
 MISSING: Final = "none"
+LONGEST_VALUE: Final = 80  # letters
 
 
 def describe_rerun(output: OutputDirectory, index: RunIndex, record: StageRecord) -> str:
@@ -36,7 +38,7 @@ def _earlier(output: OutputDirectory, index: RunIndex, record: StageRecord) -> S
         return None
     try:
         written = own.spec_path.stat().st_mtime_ns
-        others = [RunDirectory(path) for path in list_folder(output.stages_path) if path != own.path]
+        others = [RunDirectory(path) for path in list_folder(output.stages_path, f"{prefix}-*") if path != own.path]
         others = [one for one in others if one.path.name.rpartition("-")[0] == prefix and one.spec_path.is_file()]
         older = [one for one in others if one.spec_path.stat().st_mtime_ns <= written]
         return max(older, key=lambda one: one.spec_path.stat().st_mtime_ns).read_spec() if older else None
@@ -63,7 +65,7 @@ def _differences(before: StageSpec, after: StageSpec) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    return MISSING if value is None else str(value)
+    return MISSING if value is None else shorten(str(value), LONGEST_VALUE, placeholder=" ...")
 
 
 def changed_keys(before: StageSpec | PlannedStage, after: StageSpec | PlannedStage) -> Iterator[tuple[str, Any, Any]]:
@@ -78,10 +80,13 @@ def flat(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
     """Yield nested plain data by dotted key; items of a list that have names, by those.
 
     >>> dict(flat({"fits": [{"name": "line", "size": 8}], "seeds": [0, 1]}))
-    {'fits.line.name': 'line', 'fits.line.size': 8, 'seeds': [0, 1]}
+    {'fits': ['line'], 'fits.line.name': 'line', 'fits.line.size': 8, 'seeds': [0, 1]}
     """
     if isinstance(value, list) and value and all(isinstance(one, Mapping) and "name" in one for one in value):
-        value = {one["name"]: one for one in value}
+        names = [one["name"] for one in value]
+        yield key, names  # their order counts, too
+        if len(set(names)) == len(names):
+            value = dict(zip(names, value, strict=True))
     if isinstance(value, Mapping) and value:
         for name, part in value.items():
             yield from flat(part, f"{key}.{name}" if key else str(name))

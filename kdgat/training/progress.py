@@ -43,8 +43,8 @@ class Progress:
         self.resumed = ""  # where this process went on: for whoever watches
         self._clock = clock
         self._may_end_early = may_end_early
-        fits = directory.used_spec.config.get("fits", []) if directory.used_spec is not None else []
-        self._has_more_fits = any(fit.get("name") == name for fit in fits[:-1])
+        fits = directory.used_spec.config.get("fits") if directory.used_spec is not None else None
+        self._has_more_fits = any(fit.get("name") == name for fit in (fits or [])[:-1])
         self._job_s = deadline.spare_s  # of a job, for training
         self._epoch_s_per_step: deque[float] = deque(maxlen=NUM_EPOCHS)  # with validation and checkpoints
         self._epoch = self._first_step = self._step = self._num_steps = 0

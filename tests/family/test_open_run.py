@@ -108,3 +108,15 @@ def test_jobs_and_pools_wait_for_the_flow(run: Run, tmp_path: Path) -> None:
         with head_start(run, output, site, ResourceRequest(), None, pool):
             assert opened_ahead(output) is None
     assert not output.path.exists()
+
+
+def test_an_error_of_who_shows_a_stage_ends_nothing_of_it(run: Run, tmp_path: Path) -> None:
+    def broken(record: AttemptRecord, body: AttemptBody) -> AttemptResult:
+        raise RuntimeError("the API is gone")
+
+    with begun(run, tmp_path / "out") as opened:
+        wait_until(lambda: state(opened, "line-seed0") is StageState.RUNNING, "the second stage")
+        opened.take_over()
+        ends = [stage.follow(lambda level, text: print(1 / 0), broken) for stage in opened.begun.values()]
+        assert {end.kind for end in ends} == {"finished"}
+        assert not opened.is_at_work("line-seed0")
