@@ -85,6 +85,7 @@ def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: s
     graphs = windows_to_graphs(drive(), WINDOWS)
     expected = load_detector(run.output.path, "normal").decide(graphs)
     answer = kdgat(
+        "model",
         "export",
         run.output.path,
         "--model",

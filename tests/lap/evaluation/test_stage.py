@@ -67,7 +67,8 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
         "trained large",
     } <= methods
     assert all(len(row.milliseconds) == 2 for row in found.measurements)
-    assert json.loads(directory.progress_path.read_text()) == {"phase": "instances", "done": 6, "total": 6}
+    progress = json.loads(directory.progress_path.read_text())
+    assert {"phase": "instances", "done": 6, "total": 6}.items() <= progress.items()
 
 
 def test_the_oracle_has_no_gap_and_column_minima_have_all_of_it(tmp_path: Path, store: Path, weights: Path) -> None:
