@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from kdgat.family import Family
 from kdgat.run import OutputDirectory, StageState, run_locally
+from kdgat.run.end import EXIT_STOPPED
 from tests.support.command_line import run_kdgat, started_kdgat
 from tests.support.servers import PrefectServer
 from tests.support.toy import LONG
@@ -78,3 +81,24 @@ def test_a_killed_sweep_given_again_goes_on_and_names_the_best(
     rows = resumed.read_metrics()
     assert [event.step for event in logged.Scalars("train_loss")] == [row["step"] for row in rows]
     assert len(rows) == 12
+
+
+def test_sigterm_stops_a_command_whose_flow_shows_what_began_before_it(
+    toy: Family, tmp_path: Path, prefect_server: PrefectServer
+) -> None:
+    out, log = tmp_path / "terminated", tmp_path / "first.log"
+
+    def states() -> list[StateType | None]:
+        with get_client(sync_client=True) as client:
+            return [run.state_type for run in client.read_flow_runs() if run.name.startswith("terminated ")]
+
+    endless = ("data.points=512", "training.max_epochs=100000", "training.patience=null")
+    with started_kdgat(log, "train", "toy", "--out", str(out), *(w for key in endless for w in ("-O", key))) as process:
+        wait_until(lambda: states() == [StateType.RUNNING], "the flow", log=log.read_text)
+        output = OutputDirectory(out)
+        wait_until(lambda: output.read_index().record("line-seed0").state is StageState.RUNNING, "the second stage")
+        process.terminate()
+        assert process.wait(TIMEOUT_S) == EXIT_STOPPED
+    assert "stopped by SIGTERM; the same command goes on from there" in log.read_text()
+    assert output.read_index().record("line-seed0").state is StageState.PAUSED
+    assert states() == [StateType.CANCELLED]
