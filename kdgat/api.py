@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kdgat.base import UserError, unknown_key_text
+from kdgat.base import UserError, check_folder, unknown_key_text
 from kdgat.family import (
     Detects,
     Family,
@@ -41,7 +41,7 @@ class SavedRun:
 
     def __init__(self, path: Path | str) -> None:
         """Find it; RunError if there is no run."""
-        self.path = Path(path).absolute()
+        self.path = _named(path, "path")
         self._output = OutputDirectory(self.path)
         self.family = self._output.read_index().family
 
@@ -91,16 +91,18 @@ class SavedRun:
     def load_model(self, stage: str | None = None, seed: int | None = None, artifact: str = WEIGHTS) -> nn.Module:
         """Load a trained network, in eval mode; arguments and errors as of `kdgat.load_model`."""
         run, family = FinishedRun(self._output), find_family(self.family)
-        done = [(one, run.outcome(one).artifacts) for one in run.records(seed=seed)]
+        done = [(one, run.outcome(one).artifacts) for one in run.records()]
         trained = [one for one, artifacts in done if any(name.startswith(WEIGHTS) for name in artifacts)]
         kinds = list(dict.fromkeys(one.stage for one in trained))
         stage = stage or family.judged_stage(kinds)
-        found = [one for one in trained if stage in (one.name, one.stage)]
+        of_stage = [one for one in trained if stage in (one.name, one.stage)]
+        found = [one for one in of_stage if seed in (None, one.seed)]
         if not found:
-            known = [*kinds, *(one.name for one in trained)]
-            what = unknown_key_text(str(stage), known) if known else "none has finished"
-            of_seed = "" if seed is None else f" of seed {seed}"
-            raise RunError(f"{self.path} has no trained stage {stage}{of_seed}: {what}")
+            what = unknown_key_text(str(stage), [*kinds, *(one.name for one in trained)])
+            if of_stage:
+                what = f"seeds that have one: {', '.join(str(one.seed) for one in of_stage)}"
+            asked = f"{'' if stage is None else f' {stage}'}{'' if seed is None else f' of seed {seed}'}"
+            raise RunError(f"{self.path} has no trained stage{asked}: {what if trained else 'none has finished'}")
         return family.load_model(run.artifact(found[0], artifact))
 
 
@@ -113,7 +115,7 @@ def plan(
     overrides: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> Run:
-    """Plan a run: its stages, in `plan`, and its configuration; `options` are those of `kdgat plan FAMILY`."""
+    """Plan a run: its stages, in `plan`, and its configuration; `options` are those of `kdgat train FAMILY`."""
     found = find_family(family)
     return found.plan(_configured(found, preset, seeds, config, overrides, options, is_plan=True))
 
@@ -139,7 +141,7 @@ def train(
         seeds: to train with.
         config: a YAML file, or its content.
         overrides: single keys on top, as {"training.max_epochs": 2}.
-        only: these stages, by their names in the plan, and what they need.
+        only: these stages, or this one, by their names in the plan, and what they need.
         quiet: leave the stages' log in their directories.
         options: of `kdgat train FAMILY`, as data_root="data".
 
@@ -149,10 +151,12 @@ def train(
     """
     found = find_family(family)
     settings = _configured(found, preset, seeds, config, overrides, options)
-    run = found.plan_into(settings, Path(out).absolute())
+    path = _named(out, "out")
+    check_folder(path, "out")
+    run = found.plan_into(settings, path)
     settings.require_loggers()
-    run_locally(run, out, only, quiet=quiet)
-    saved = SavedRun(out)
+    run_locally(run, path, only, quiet=quiet)
+    saved = SavedRun(path)
     output = OutputDirectory(saved.path)
     index = output.read_index()
     for record in index.stages:
@@ -241,6 +245,7 @@ def load_model(
     """
     if isinstance(source, SavedRun):
         return source.load_model(stage, seed, artifact)
+    _named(source, "source")
     path = find_model(str(source), registry).absolute()
     if path.is_dir():
         return SavedRun(path).load_model(stage, seed, artifact)
@@ -265,7 +270,9 @@ def _configured(
         if name not in known:
             raise UserError(f"{name} is no option of {family.name}: {unknown_key_text(name, list(known))}")
     given = {
-        name: Path(value) if known[name].type is Path else value for name, value in options.items() if value is not None
+        name: Path(value) if known[name].type is Path else value
+        for name, value in options.items()
+        if value is not None and value is not False and value != []  # as of a command line without the option
     }
     missing = [option for option in known.values() if option.is_required and option.name not in given]
     if missing and not is_plan and config is None:
@@ -273,6 +280,12 @@ def _configured(
     of_file = Path(config) if isinstance(config, str) else config
     single = [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
     return family_config(family, preset, given, seeds, single, of_file, is_plan=is_plan)
+
+
+def _named(path: Path | str, what: str) -> Path:
+    if not str(path):  # the path of "" is the folder where one stands
+        raise UserError(f"{what} is empty: name the directory of a run")
+    return Path(path).absolute()
 
 
 def _measures(measures: Iterable[Measure]) -> DataFrame:

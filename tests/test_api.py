@@ -78,8 +78,41 @@ def test_the_same_call_trains_nothing_again_and_another_seed_alone(run: kdgat.Sa
 def test_a_part_of_a_run_has_no_results_yet(toy: Family, tmp_path: Path) -> None:
     run = kdgat.train("toy", tmp_path, only=["prepare"], points=64, quiet=True)
     assert (run.results.empty, run.metrics.empty, run.validation) == (True, True, None)
-    with pytest.raises(RunError, match="no trained stage"):
-        kdgat.load_model(run)
+    with pytest.raises(RunError, match="no trained stage of seed 7: none has finished"):
+        kdgat.load_model(run, seed=7)
+
+
+def test_one_stage_may_be_named_alone(toy: Family, tmp_path: Path) -> None:
+    run = kdgat.train("toy", tmp_path, only="prepare", points=64, quiet=True)
+    assert run.stages.loc["prepare", "state"] == "finished"
+    with pytest.raises(RunError, match="unknown key 'prepar': did you mean 'prepare'"):
+        kdgat.train("toy", tmp_path, only="prepar", points=64, quiet=True)
+
+
+def test_an_option_that_is_off_is_one_that_is_not_given() -> None:
+    plain = kdgat.plan("lap").config
+    assert kdgat.plan("lap", two_in_one=False).config == plain != kdgat.plan("lap", two_in_one=True).config
+
+
+def test_paths_that_cannot_be_are_refused_as_by_the_command(
+    toy: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(ConfigurationError, match=r"^--config missing\.yaml: there is no such file or folder"):
+        kdgat.plan("toy", config="missing.yaml")
+    for out in (file, file / "below"):
+        with pytest.raises(kdgat.UserError, match=f"^out {out}"):
+            kdgat.train("toy", out, quiet=True)
+        with pytest.raises(RunError, match="file"):
+            kdgat.load_run(out)
+    with pytest.raises(kdgat.UserError, match=r"^out is empty"):
+        kdgat.train("toy", "", quiet=True)
+    for look in (kdgat.load_model, kdgat.load_run):
+        with pytest.raises(kdgat.UserError, match="is empty"):
+            look("")
+    assert list(tmp_path.iterdir()) == [file]
 
 
 def test_a_stage_that_fails_is_an_error_with_its_sentence(toy: Family, tmp_path: Path) -> None:
@@ -125,7 +158,7 @@ def test_a_network_is_loaded_from_run_stage_and_file(
     assert torch.equal(kdgat.load_model(file).state_dict()["weight"], second.state_dict()["weight"])
     with pytest.raises(RunError, match="did you mean 'line'"):
         run.load_model("lines")
-    with pytest.raises(RunError, match="of seed 7"):
+    with pytest.raises(RunError, match=r"no trained stage line of seed 7: seeds that have one: 0, 1$"):
         run.load_model(seed=7)
 
 

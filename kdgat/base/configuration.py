@@ -50,7 +50,7 @@ class Config(BaseModel):
             known = _keys_of(cls)
             for key in data:
                 if key not in known:
-                    raise PydanticCustomError("unknown_key", "{text}", {"text": unknown_key_text(str(key), known)})
+                    raise PydanticCustomError("unknown_key", "{text}", {"text": _refused_key(str(key), known)})
         return data
 
 
@@ -83,12 +83,16 @@ FORMER_KEYS: Final = {
 
 
 def unknown_key_text(key: str, known: Sequence[str]) -> str:
-    """Say that a key is unknown and which one was probably meant, or has come in its place."""
-    if former := FORMER_KEYS.get(key.lower()):
-        return f"unknown key {key!r}: {former}"
+    """Say that a key is unknown and which one was probably meant."""
     near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
     return f"unknown key {key!r}: {hint}"
+
+
+def _refused_key(key: str, known: Sequence[str]) -> str:
+    """Say the same of a key of the configuration, or what has come in its place."""
+    former = FORMER_KEYS.get(key.lower())
+    return f"unknown key {key!r}: {former}" if former else unknown_key_text(key, known)
 
 
 def validate_config(model: type[M], data: Mapping[str, Any]) -> M:
@@ -267,7 +271,7 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
         if inner is not None:
             known = _keys_of(inner)
             if part not in known:
-                raise ConfigurationError(f"override {'.'.join(path)}={text}: {unknown_key_text(part, known)}")
+                raise ConfigurationError(f"override {'.'.join(path)}={text}: {_refused_key(part, known)}")
             part, annotation = _field_type(inner, part)
         elif typing.get_origin(annotation) in (dict, Mapping) or annotation is dict:
             annotation = (*typing.get_args(annotation), Any, Any)[1]

@@ -18,6 +18,7 @@ from kdgat.cli.tables import output_console, print_rows
 
 if TYPE_CHECKING:
     from kdgat.canbus.inspection import RecordingInspection
+    from kdgat.canbus.messages import ReadOptions
     from kdgat.trees.reading.inspection import TreeInspection
 
 app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
@@ -208,7 +209,10 @@ def import_recordings(
     from kdgat.canbus.car_hacking import DATASET
 
     if str(sources[0]) == DATASET and scenario is None:
-        _import_car_hacking(sources[1:], data_root / (dataset or DATASET), replace, quiet)
+        own = {"--name": name, "--attack-free": attack_free, "--attacks": attacks}
+        if given := [option for option, value in own.items() if value]:
+            raise typer.BadParameter(f"names and labels are those of {DATASET}: leave it out", param_hint=given[0])
+        _import_car_hacking(sources[1:], data_root / (dataset or DATASET), replace, reading, quiet)
         return
     if dataset is None or scenario is None:
         missing = "--dataset" if dataset is None else "--scenario"
@@ -253,15 +257,8 @@ def import_recordings(
             num_refused += 1
             print(f"refused: {error}", file=sys.stderr)
             continue
-        for row in found.bad_rows:
-            print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)
-        if found.num_bad_rows > len(found.bad_rows):
-            print(f"{source}: {found.num_bad_rows} bad rows dropped in all", file=sys.stderr)
-        for note in found.findings.notes():
-            print(f"{source}: {note}", file=sys.stderr)
-        if how.attack_labels and found.labelled and not found.num_attacks:  # a misspelt word makes all benign
-            words = ", ".join(how.attack_labels)
-            print(f"{source}: no row is labelled {words}, so all count as benign; see --attack-labels", file=sys.stderr)
+        for line in _oddities(found, how):
+            print(line, file=sys.stderr)
         if not quiet:
             labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
             _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
@@ -269,9 +266,24 @@ def import_recordings(
         raise RecordingError(dataset, f"{num_refused} of {len(files)} recordings were refused, see above; mend them")
 
 
-def _import_car_hacking(folders: Sequence[Path], target: Path, replace: bool, quiet: bool) -> None:
+def _oddities(found: "RecordingInspection", how: "ReadOptions") -> Iterator[str]:
+    """Say what of a recording was dropped on import, and what is odd in it."""
+    for row in found.bad_rows:
+        yield f"{found.path}:{row.line}: {row.reason}, dropped"
+    if found.num_bad_rows > len(found.bad_rows):
+        yield f"{found.path}: {found.num_bad_rows} bad rows dropped in all"
+    for note in found.findings.notes():
+        yield f"{found.path}: {note}"
+    if how.attack_labels and found.labelled and not found.num_attacks:  # a misspelt word makes all benign
+        words = ", ".join(how.attack_labels)
+        yield f"{found.path}: no row is labelled {words}, so all count as benign; see --attack-labels"
+
+
+def _import_car_hacking(
+    folders: Sequence[Path], target: Path, replace: bool, reading: LabelledRecordingOptions, quiet: bool
+) -> None:
     from kdgat.base import check_folder
-    from kdgat.canbus.car_hacking import DATASET, HOW, divide, import_part
+    from kdgat.canbus.car_hacking import DATASET, HOW, import_published
     from kdgat.canbus.catalog import DatasetError, check_dataset_name
 
     if len(folders) != 1 or not folders[0].is_dir():
@@ -280,13 +292,18 @@ def _import_car_hacking(folders: Sequence[Path], target: Path, replace: bool, qu
         )
     check_dataset_name(target.name)
     check_folder(target, "--data-root")
-    for part in divide(folders[0]):
-        with compilation_told(quiet=quiet):
-            path, found = import_part(part, target, replace=replace)
-        if not quiet:
-            _print(f"{path}: {found.num_messages} messages, {found.num_attacks} attacks, {found.duration_s:.1f} s")
-    if not quiet:
-        _print(f"{HOW}.")
+    limits, how = reading.limits(), reading.read()
+    with compilation_told(quiet=quiet):
+        done = import_published(
+            folders[0], target, replace=replace, limits=limits, channel=reading.channel, options=how
+        )
+    for line in dict.fromkeys(line for _, found in done for line in _oddities(found, how)):  # two parts of a file
+        print(line, file=sys.stderr)
+    if quiet:
+        return
+    for path, found in done:
+        _print(f"{path}: {found.num_messages} messages, {found.num_attacks} attacks, {found.duration_s:.1f} s")
+    _print(f"{HOW}.")
 
 
 def _sources(source: Path) -> list[tuple[Path, str | None]]:

@@ -13,6 +13,7 @@ import yaml
 from kdgat.base import ConfigurationError, UserError
 from kdgat.base.configuration import describe_yaml_error, read_yaml
 from kdgat.base.files import read_utf8
+from kdgat.base.place import describe_os_error
 from kdgat.family.protocol import Family
 from kdgat.run import RunConfig
 
@@ -83,6 +84,8 @@ def read_config(family: Family, path: Path) -> dict[str, Any]:
         content = read_yaml(read_utf8(path))
     except UserError as error:
         raise ConfigurationError(f"--config {error}") from error
+    except OSError as error:
+        raise ConfigurationError(f"--config {describe_os_error(error)}") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"--config {path} is no YAML: {describe_yaml_error(error)}") from error
     if not isinstance(content, dict):

@@ -37,7 +37,12 @@ def run_locally(
         ValueError, OSError: where the inputs of a stage cannot be read.
     """
     output = OutputDirectory(Path(out).absolute())
-    wanted = {planned.name for planned in (run.plan if only is None else with_dependencies(run.plan, set(only)))}
+    wanted = {
+        planned.name
+        for planned in (
+            run.plan if only is None else with_dependencies(run.plan, {only} if isinstance(only, str) else set(only))
+        )
+    }
     finished: dict[str, RunDirectory] = {}
     is_over = False
     output.require_family(run.family)

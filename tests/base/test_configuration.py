@@ -15,6 +15,7 @@ from kdgat.base.configuration import (
     execution_keys,
     load_preset,
     read_yaml,
+    unknown_key_text,
     without_keys,
     write_yaml,
 )
@@ -102,6 +103,14 @@ def test_wrong_file_content_names_nested_key_and_value():
         validate_config(Stage, {"training": {"max_epoch": 2}})
     with pytest.raises(ConfigurationError, match=r"training.max_epochs='two'"):
         validate_config(Stage, {"training": {"max_epochs": "two"}})
+
+
+def test_what_took_the_place_of_a_former_key_is_said_of_configuration_alone():
+    with pytest.raises(ConfigurationError, match="unknown key 'epochs': give max_epochs"):
+        validate_config(Stage, {"training": {"epochs": 2}})
+    with pytest.raises(ConfigurationError, match="unknown key 'epochs': give max_epochs"):
+        apply_overrides(Stage(), ["training.epochs=2"])
+    assert unknown_key_text("epochs", ["prepare", "line"]) == "unknown key 'epochs': known keys: line, prepare"
 
 
 def test_configuration_is_frozen():

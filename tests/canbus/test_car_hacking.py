@@ -97,11 +97,73 @@ def test_a_missing_or_doubled_file_is_named_and_nothing_is_written(published: Pa
 
 def test_what_is_there_is_replaced_only_when_asked(published: Path) -> None:
     imported(published, "--quiet")
-    assert "exists already" in imported(published, "--quiet", status=1).stderr
+    assert "exists already; give --replace" in imported(published, "--quiet", status=1).stderr
     assert imported(published, "--quiet", "--replace").stdout == ""
 
 
 def test_other_imports_still_need_dataset_and_scenario(published: Path) -> None:
     assert "--scenario" in kdgat("data", "import", published, "--dataset", "mine", status=2).stderr
     refused = kdgat("data", "import", "hcrl_ch", published / "gear_dataset.csv", status=1).stderr
-    assert "which folder holds its five files" in refused
+    assert "give the one folder that holds its five files" in refused
+
+
+def test_published_files_in_the_folder_of_the_dataset_are_refused_before_anything_is_read(published: Path) -> None:
+    target = published.parent / "data" / "hcrl_ch"
+    for place in (target, target / "raw"):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        published.rename(place)
+        for folder in (place, target, target.parent):
+            refused = kdgat("data", "import", "hcrl_ch", folder, "--data-root", target.parent, status=1).stderr
+            assert f"move the published files out of {target}: " in refused
+        assert not list(target.rglob("*.parquet"))
+        place.rename(published)
+
+
+def test_stamps_that_are_no_times_do_not_move_the_cut_and_a_side_without_messages_is_refused(published: Path) -> None:
+    for name, wrong in (("DoS_dataset.csv", 1999999999), ("gear_dataset.csv", 0)):
+        rows = (published / name).read_text().splitlines()
+        rows.insert(50, f"{wrong}.000000,02b0,5,c0,ff,00,07,d7,R")
+        (published / name).write_text("\n".join(rows))
+    imported(published, "--quiet")
+    by_name = {(place.scenario, place.name): read_recording(place.path).timestamp for place in
+               discover_recordings(published.parent / "data" / "hcrl_ch")}  # fmt: skip
+    for name, scenario in ATTACKS.values():
+        train, test = by_name["train_02_with_attacks", name], by_name[scenario, name]
+        assert train.max() - BEGIN_S == pytest.approx(TRAIN_SHARE * DURATION_S, abs=0.2)
+        assert test.min() - train.max() == pytest.approx(GAP_S, abs=0.1)
+    rows = (published / "RPM_dataset.csv").read_text().splitlines()
+    late = [f"{float(row[:17]) + 1e6:.6f}{row[17:]}" for row in rows[-len(rows) // 20 :]]
+    (published / "RPM_dataset.csv").write_text("\n".join(rows[: -len(late)] + late))
+    assert (
+        "RPM_dataset.csv: by its times 95% of the messages would train and 5% test"
+        in imported(published, "--replace", status=1).stderr
+    )
+
+
+def test_rows_that_are_dropped_are_said_once_and_how_rows_are_read_counts(published: Path) -> None:
+    with (published / "gear_dataset.csv").open("a") as file:
+        file.write("rubbish\n")
+    said = imported(published).stderr
+    assert said.count("gear_dataset.csv:") == 1
+    assert "dropped" in said
+    assert "--max-bad-fraction" in imported(published, "--replace", "--max-bad-fraction", 0, status=1).stderr
+
+
+@pytest.mark.parametrize("option", [("--name", "mine"), ("--attack-free",), ("--attacks", "times.csv")])
+def test_an_option_that_means_nothing_there_is_refused(published: Path, option: tuple[str, ...]) -> None:
+    assert f"Invalid value for {option[0]}" in imported(published, *option, status=2).stderr
+    assert not (published.parent / "data").exists()
+
+
+def test_an_import_that_fails_half_way_leaves_what_was_there(published: Path) -> None:
+    good = (published / "RPM_dataset.csv").read_text()
+    (published / "RPM_dataset.csv").write_text(good.replace(",R\n", "\n").replace(",T\n", "\n"))
+    target = published.parent / "data" / "hcrl_ch"
+    assert "no R or T behind its rows" in imported(published, status=1).stderr
+    assert list(target.iterdir()) == []
+    (published / "RPM_dataset.csv").write_text(good)
+    imported(published)
+    before = {path: path.stat().st_mtime_ns for path in target.iterdir()}
+    (published / "RPM_dataset.csv").write_text("rubbish")
+    imported(published, "--replace", status=1)
+    assert {path: path.stat().st_mtime_ns for path in target.iterdir()} == before
