@@ -56,6 +56,9 @@ def doctor(
     With the --site of a cluster, a small job tries one of its nodes: filesystem, packages, locks, clocks, connection.
     """
     if context.invoked_subcommand:
+        for option in context.command.params:
+            if (source := context.get_parameter_source(option.name or "")) and source.name == "COMMANDLINE":
+                raise typer.BadParameter("gpu does not see it: give it behind gpu, if gpu has it", param=option)
         return
     if gpus and site == LOCAL:
         raise UserError(f"--gpus {gpus}: they are of a job that tries a node; name its cluster (--site NAME)")

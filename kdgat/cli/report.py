@@ -31,20 +31,20 @@ def report(
 ) -> None:
     """Write DIR/report.html: one page that opens without a network, also while the run goes on.
 
-    With --serve the page of a run that goes on is made anew whenever the browser asks for it, every 10 s.
+    While it goes on, --serve makes the page anew whenever the browser asks for it, every 10 s.
     """
     from kdgat.base import check_folder
     from kdgat.base.place import FILE_BYTES
-    from kdgat.family.report import write_report  # here, so that --help does not wait for plotly
-    from kdgat.run import OutputDirectory
+    from kdgat.family.report import refresh_s, write_report  # here, so that --help does not wait for plotly
 
     if port is not None and not serve:
         raise typer.BadParameter("it is the port of --serve: give both, or neither", param_hint="--port")
     if run_directory.is_dir():
         check_folder(run_directory, "DIR", FILE_BYTES)
+    next_s = refresh_s(run_directory)
     path = write_report(run_directory)
-    if serve or (open_ and not OutputDirectory(run_directory).results_path.is_file()):
-        _serve(run_directory, path, port, is_quiet=quiet, is_opened=open_)
+    if serve or (open_ and next_s):
+        _serve(path, port, next_s, is_quiet=quiet, is_opened=open_)
         return
     if open_:
         webbrowser.open(path.absolute().as_uri())
@@ -52,11 +52,11 @@ def report(
         typer.echo(str(path))
 
 
-def _serve(run_directory: Path, path: Path, port: int | None, *, is_quiet: bool, is_opened: bool) -> None:
-    from kdgat.family.report import write_report
+def _serve(path: Path, port: int | None, next_s: int, *, is_quiet: bool, is_opened: bool) -> None:
+    from kdgat.family.report import renew_report
     from kdgat.report.serving import ReportServer, copy_command, tunnel_command
 
-    with ReportServer(path, port or 0, lambda: write_report(run_directory)) as server:
+    with ReportServer(path, port or 0, lambda last_s: renew_report(path.parent, last_s), next_s) as server:
         typer.echo(server.url)
         if not is_quiet:
             typer.echo(

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -119,7 +120,7 @@ def print_rows(
     """
     kept = [[str(cell) for cell in row] for row in rows]
     widths = [
-        max(len(word) for text in texts for word in (text.split() if texts[0] in wrapped else [text]) or [""])
+        max(cell_len(word) for text in texts for word in (text.split() if texts[0] in wrapped else [text]) or [""])
         for texts in zip(headings, *kept, strict=True)
     ]
     names = list(range(num_names))

@@ -13,7 +13,7 @@ from kdgat.report import Document, RunContent, provenance, training
 from kdgat.report.consumption import with_consumption
 from kdgat.report.content import read_run, read_stage
 from kdgat.report.document import render_document
-from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run import OutputDirectory, StageState
 from kdgat.run.directory import DONE_STATES
 from kdgat.run.results import RunResults
 
@@ -59,7 +59,6 @@ def compose_report(output: OutputDirectory) -> Document:
             "Every table, in the terminal": f"kdgat runs show {path} --tables",
             "Compare it with another run": f"kdgat runs compare {path} OTHER",
         },
-        refresh_s=0 if content.index is None else _refresh_s(content.index.stages),
     )
 
 
@@ -77,13 +76,23 @@ def _unfinished(family: Family, output: OutputDirectory) -> Document:
         origin=f"Begun {index.created.replace('T', ' ')}",
         conclusions=[f"{len(index.stages) - len(states)} of {len(index.stages)} stages are done."],
         facts={"Now": "; ".join(states[:8]) or "all stages are done"},
-        refresh_s=_refresh_s(index.stages),
     )
     return with_consumption(document, stages)
 
 
-def _refresh_s(stages: list[StageRecord]) -> int:
+def refresh_s(run_directory: Path | str) -> int:
+    """Return after how many seconds a browser asks again for the report of a run that goes on; 0 for another."""
+    output = OutputDirectory(run_directory)
+    stages = output.read_index().stages if output.index_path.is_file() else []
     return REFRESH_S if any(record.state == StageState.RUNNING for record in stages) else 0
+
+
+def renew_report(run_directory: Path | str, last_s: int) -> int:
+    """Write the report of a run that goes on, or did at the last look, and return its `refresh_s`."""
+    next_s = refresh_s(run_directory)  # before it is written: an end in between is seen at the next look
+    if last_s or next_s:
+        write_report(run_directory)
+    return next_s
 
 
 def write_document(output: OutputDirectory, document: Document) -> Path:

@@ -53,7 +53,6 @@ class Document:
     answer: Sequence[Table] = ()  # what a person asks first
     commands: Mapping[str, str] = field(default_factory=dict)  # what to do next -> the command
     notice: str = ""  # stands above everything else
-    refresh_s: int = 0  # how often a browser asks for the page again, while the run goes on
 
 
 def provenance(content: RunContent[Any]) -> Section:

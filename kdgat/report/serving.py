@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import hmac
+import logging
 import re
 import secrets
 import shlex
@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.base import UserError
+
+logger = logging.getLogger(__name__)
 
 HOST: Final = "127.0.0.1"
 _SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]", re.ASCII)  # characters that mean something to a shell
@@ -31,7 +33,9 @@ class ReportServer(ThreadingHTTPServer):
     Args:
         report: the file; each request reads it as it is then.
         port: on the loopback; 0 takes a free one.
-        renew: is called before each request: it writes the report of a run that goes on anew.
+        renew: is called before each request with what it has returned last: it writes the report of a run that goes on
+            anew, and returns after how many seconds the browser asks again, or 0.
+        refresh_s: what stands for that at the first request.
 
     Raises:
         UserError: if the port is taken, or may not be used.
@@ -39,8 +43,11 @@ class ReportServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, report: Path, port: int = 0, renew: Callable[[], object] | None = None) -> None:
-        self.report, self.renew = report, renew
+    def __init__(
+        self, report: Path, port: int = 0, renew: Callable[[int], int] = lambda last_s: 0, refresh_s: int = 0
+    ) -> None:
+        self.report, self.refresh_s = report, refresh_s
+        self._renew, self._failure = renew, ""
         self.path = f"/{secrets.token_urlsafe(16)}/{report.name}"
         try:
             super().__init__((HOST, port), _Handler)
@@ -51,6 +58,16 @@ class ReportServer(ThreadingHTTPServer):
     def url(self) -> str:
         """Return the address of the report."""
         return f"http://{HOST}:{self.server_port}{self.path}"
+
+    def renew(self) -> None:
+        """Write the report anew if it is time; what keeps it from that is logged once, and the last page stays."""
+        try:
+            self.refresh_s = self._renew(self.refresh_s)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {error}"
+            if failure != self._failure:
+                logger.warning("%s stays as it is: %s", self.report, failure)
+            self._failure = failure
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -72,10 +89,8 @@ class _Handler(BaseHTTPRequestHandler):
         if not hmac.compare_digest(self.path.encode(), self.server.path.encode()):
             self.send_error(HTTPStatus.NOT_FOUND)
             return
+        self.server.renew()
         try:
-            if self.server.renew is not None:
-                with contextlib.suppress(ValueError):  # half written, while the run goes on: the last page stays
-                    self.server.renew()
             content = self.server.report.read_bytes()
         except OSError as error:
             self.send_error(HTTPStatus.NOT_FOUND, f"{self.server.report.name}: {error.strerror}")
@@ -85,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
+        if self.server.refresh_s:  # not in the page: a copy of it has nothing to follow
+            self.send_header("Refresh", str(self.server.refresh_s))
         self.end_headers()
         if with_body:
             self.wfile.write(content)

@@ -101,6 +101,15 @@ def test_gpus_without_a_cluster_are_refused_instead_of_ignored(kdgat: Callable[.
     assert "--gpus 1: they are of a job that tries a node; name its cluster (--site NAME)" in answer.stderr
 
 
+@pytest.mark.parametrize("option", [("--site", "local"), ("--json",), ("--out", "elsewhere")])
+def test_options_before_a_check_of_its_own_are_refused_instead_of_ignored(
+    kdgat: Callable[..., Answer], option: tuple[str, ...]
+) -> None:
+    answer = kdgat("doctor", *option, "gpu", status=2)
+    assert option[0] in answer.stderr
+    assert "give it behind gpu" in answer.stderr
+
+
 def test_another_version_than_the_pinned_one_is_wrong_and_an_absent_part_is_missing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -1,6 +1,7 @@
 import io
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
 from kdgat.can.evaluation.results import Results
@@ -125,3 +126,13 @@ def test_rows_break_between_words_alone_and_columns_without_room_stand_below_wit
     if width > 40:  # else a name has no room beside a number
         assert {*headings, name, "1,224,789", "[16G]", *needs} == set(words)
     assert max(map(len, lines)) <= width
+
+
+def test_wide_letters_are_not_cut() -> None:
+    row = ("実験" * 8, "0.9123", "finished")
+    console = Console(file=io.StringIO(), width=42)
+    print_rows(console, ("run", "F1", "state"), [row])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert set(row) <= set(text.split())
+    assert max(map(cell_len, text.splitlines())) <= 42

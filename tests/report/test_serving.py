@@ -4,7 +4,9 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from http import HTTPStatus
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -16,12 +18,9 @@ from tests.support.web import ask
 PAGE = "<!doctype html><title>ä</title>"
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[ReportServer]:
-    path = tmp_path / "report.html"
-    path.write_text(PAGE, encoding="utf-8")
-    (tmp_path / "results.json").write_text("{}")
-    with ReportServer(path) as server:
+@contextmanager
+def served(server: ReportServer) -> Iterator[ReportServer]:
+    with server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -29,6 +28,15 @@ def server(tmp_path: Path) -> Iterator[ReportServer]:
         finally:
             server.shutdown()
             thread.join()
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ReportServer]:
+    path = tmp_path / "report.html"
+    path.write_text(PAGE, encoding="utf-8")
+    (tmp_path / "results.json").write_text("{}")
+    with served(ReportServer(path)) as server:
+        yield server
 
 
 def test_the_report_is_served_as_it_is_when_it_is_asked_for(server: ReportServer) -> None:
@@ -39,19 +47,39 @@ def test_the_report_is_served_as_it_is_when_it_is_asked_for(server: ReportServer
 
 
 def test_the_report_of_a_run_that_goes_on_is_made_anew_for_each_request(tmp_path: Path) -> None:
-    path, times = tmp_path / "report.html", iter(("first", "second"))
+    path, times = tmp_path / "report.html", iter((10, 10, 0))
 
-    def renew() -> None:
-        if (text := next(times, None)) is None:
-            raise UserError("half written")
-        path.write_text(text)
+    def renew(last_s: int) -> int:
+        path.write_text(str(last_s))
+        return next(times)
 
-    with ReportServer(path, renew=renew) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        assert [ask(server.url)[1] for _ in range(3)] == ["first", "second", "second"]
-        server.shutdown()
-        thread.join()
+    with served(ReportServer(path, renew=renew, refresh_s=5)) as server:
+        assert [ask(server.url)[1] for _ in range(3)] == ["5", "10", "10"]
+        assert server.refresh_s == 0
+
+
+@pytest.mark.parametrize("error", [UserError("half written"), OSError("no space"), KeyError("name")])
+def test_what_keeps_a_report_from_being_made_anew_is_logged_once_and_the_last_page_is_served(
+    server: ReportServer, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    def fail(last_s: int) -> int:
+        raise error
+
+    with served(ReportServer(server.report, renew=fail, refresh_s=10)) as failing:
+        assert [ask(failing.url) for _ in range(3)] == [(HTTPStatus.OK, PAGE)] * 3
+        assert failing.refresh_s == 10
+    (record,) = caplog.records
+    assert f"{type(error).__name__}: {error}" in record.getMessage()
+
+
+def test_the_browser_asks_again_only_for_what_goes_on(server: ReportServer) -> None:
+    for refresh_s, header in ((10, "10"), (0, None)):
+        with (
+            served(ReportServer(server.report, renew=lambda last_s: last_s, refresh_s=refresh_s)) as other,
+            closing(HTTPConnection("127.0.0.1", other.server_port)) as connection,
+        ):
+            connection.request("GET", other.path)
+            assert connection.getresponse().headers["Refresh"] == header
 
 
 def test_nothing_else_is_served_and_nothing_to_who_does_not_know_the_address(server: ReportServer) -> None:

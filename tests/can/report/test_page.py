@@ -14,7 +14,7 @@ from kdgat.can.evaluation.scores import scores_path
 from kdgat.can.evaluation.tables import NOTHING_TESTED
 from kdgat.can.report.names import model_name
 from kdgat.cli.report import app
-from kdgat.family.report import write_report
+from kdgat.family.report import renew_report, write_report
 from kdgat.run import OutputDirectory, RunError, StageState
 from tests.can.report.conftest import MODELS, SCENARIOS, make_output
 from tests.support.page import Page
@@ -199,7 +199,7 @@ def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path / "absent")
 
 
-def test_run_without_results_shows_its_curves_and_asks_for_them_again_while_it_goes_on(output: Path) -> None:
+def test_run_without_results_shows_its_curves(output: Path) -> None:
     (output / "results.json").unlink()
     directory = OutputDirectory(output)
     index = directory.read_index()
@@ -208,10 +208,23 @@ def test_run_without_results_shows_its_curves_and_asks_for_them_again_while_it_g
     page = Page.of_report(write_report(output))
     assert f"{index.stages[3].name} is failed" in page.words()
     assert any(text.startswith("img: Losses of normal") for text in page.plots.values())
-    assert 'http-equiv="refresh"' not in (output / "report.html").read_text()
-    index.stages[4].state = StageState.RUNNING
-    directory.write_index(index)
-    assert 'http-equiv="refresh"' in write_report(output).read_text()
+
+
+def test_a_report_is_made_anew_while_its_run_goes_on_once_when_it_has_ended_and_never_asks_for_it_by_itself(
+    output: Path,
+) -> None:
+    directory = OutputDirectory(output)
+    index = directory.read_index()
+    page = write_report(output)
+    for state, last_s, next_s in ((StageState.RUNNING, 0, 10), (StageState.FAILED, 10, 0)):
+        page.unlink()
+        index.stages[4].state = state
+        directory.write_index(index)
+        assert renew_report(output, last_s) == next_s
+        assert "refresh" not in page.read_text().partition("<style>")[0]
+    page.unlink()
+    assert renew_report(output, 0) == 0
+    assert not page.exists()
 
 
 def test_damaged_files_are_named(output: Path) -> None:
