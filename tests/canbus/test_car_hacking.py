@@ -155,6 +155,11 @@ def test_an_option_that_means_nothing_there_is_refused(published: Path, option: 
     assert not (published.parent / "data").exists()
 
 
+@pytest.mark.parametrize("option", [("--channel", "can0"), ("--ids", "decimal"), ("--label-column", "Flag")])
+def test_how_the_files_are_not_written_is_no_way_to_read_them(published: Path, option: tuple[str, str]) -> None:
+    assert "leave it out" in imported(published, *option, status=1).stderr
+
+
 def test_an_import_that_fails_half_way_leaves_what_was_there(published: Path) -> None:
     good = (published / "RPM_dataset.csv").read_text()
     (published / "RPM_dataset.csv").write_text(good.replace(",R\n", "\n").replace(",T\n", "\n"))
