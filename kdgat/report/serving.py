@@ -101,7 +101,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Cache-Control", "no-store")
         self.send_header("Referrer-Policy", "no-referrer")
         if self.server.refresh_s:  # not in the page: a copy of it has nothing to follow
-            self.send_header("Refresh", str(self.server.refresh_s))
+            # Without an address a browser at a heading (#curves) goes there again instead of asking.
+            self.send_header("Refresh", f"{self.server.refresh_s}; url={self.server.path}")
         self.end_headers()
         if with_body:
             self.wfile.write(content)
