@@ -58,7 +58,8 @@ def doctor(
     if context.invoked_subcommand:
         for option in context.command.params:
             if (source := context.get_parameter_source(option.name or "")) and source.name == "COMMANDLINE":
-                raise typer.BadParameter("gpu does not see it: give it behind gpu, if gpu has it", param=option)
+                text = "gpu does not see it: give it behind gpu, if gpu has it"
+                raise typer.BadParameter(text, param_hint=f"'{option.opts[0]}'")
         return
     if gpus and site == LOCAL:
         raise UserError(f"--gpus {gpus}: they are of a job that tries a node; name its cluster (--site NAME)")
