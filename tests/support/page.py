@@ -30,7 +30,7 @@ class Page(HTMLParser):
         self.row_names: list[str] = []
         self._data_of: str | None = None
         self.feed(text)
-        figures = json.loads(unpacked(self.packed["figures"]))
+        figures = json.loads(unpacked(self.packed["figures"])) if "figures" in self.packed else []
         self.data = {f"figure-{number}-data": json.dumps(figure) for number, figure in enumerate(figures)}
 
     @classmethod
