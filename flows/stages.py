@@ -80,11 +80,9 @@ def execute(
     with suspended_in_order(), site.creating_files(), contextlib.ExitStack() as stack:
         opened = opened_ahead(output)
         if opened is None:
-            opening = open_run(
-                run, output, site, command_line, parallel_stages, pool,
-                tell=_warn, held=held,
-            )  # fmt: skip
-            opened = stack.enter_context(opening)
+            opened = stack.enter_context(
+                open_run(run, output, site, command_line, parallel_stages, pool, tell=_warn, held=held)
+            )
         mark_lost_runs(output)
         execution, stop = opened.execution, opened.stop
         with stopping_with_prefect(stop), stop_on_signals(stop, site, in_any_thread()):

@@ -37,12 +37,8 @@ def run_locally(
         ValueError, OSError: where the inputs of a stage cannot be read.
     """
     output = OutputDirectory(Path(out).absolute())
-    wanted = {
-        planned.name
-        for planned in (
-            run.plan if only is None else with_dependencies(run.plan, {only} if isinstance(only, str) else set(only))
-        )
-    }
+    chosen = {only} if isinstance(only, str) else only
+    wanted = {one.name for one in (run.plan if chosen is None else with_dependencies(run.plan, set(chosen)))}
     finished: dict[str, RunDirectory] = {}
     is_over = False
     output.require_family(run.family)
