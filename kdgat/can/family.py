@@ -28,6 +28,7 @@ from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, descri
 from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.family.protocol import VALIDATION
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table, counted
+from kdgat.run.progress import describe_seconds
 from kdgat.stage import RunDirectory
 from kdgat.training.weights import read_description
 
@@ -149,9 +150,13 @@ class CanFamily(Family):
         if f1:
             worst, best = (format_value(one) for one in (min(f1), max(f1)))
             said.append(f"F1 {worst}" + (f" to {best}" if len(f1) > 1 else ""))
+        benign = [row.breakdown for row in rows if row.breakdown and row.breakdown.num_false_episodes is not None]
+        if seconds := sum(row.benign_s for row in benign):
+            false_alarms = counted(sum(row.num_false_episodes or 0 for row in benign), "false alarm")
+            said.append(f"{false_alarms} in {describe_seconds(seconds)} without attack")
         rates = [row.false_alarm_rate for row in rows if row.false_alarm_rate is not None]
         if rates:
-            said.append(f"{format_share(max(rates))} of windows without attack are false alarms, at most")
+            said.append(f"at most {format_share(max(rates))} of windows without attack are in an alarm")
         return [f"{DEFAULT_DETECTOR}: {'; '.join(said)}"]
 
     def report(self, content: RunContent[Results]) -> Document:

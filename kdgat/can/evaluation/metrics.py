@@ -217,13 +217,15 @@ def break_down(table: ScoreTable, decision: NDArray[np.bool_]) -> Breakdown:
     num_false = int(np.count_nonzero(decision & benign))
     f1_interval, false_alarm_interval = bootstrap_intervals(table, decision)
     recorded = ~table.is_virtual
+    on_recorded = table.select(recorded), decision[recorded]
     return Breakdown(
         recall_by_count=recall_by_count(table, decision),
         recall_by_kind=recall_by_kind(table, decision),
         benign_hours=hours,
         false_alarms_per_hour=num_false / hours if hours > 0.0 else None,
-        episodes=attack_episodes(table.select(recorded), decision[recorded]) if recorded.any() else None,
-        vehicles=false_alarms_by_vehicle(table.select(recorded), decision[recorded]),
+        num_false_episodes=count_false_episodes(*on_recorded) if recorded.any() else None,
+        episodes=attack_episodes(*on_recorded) if recorded.any() else None,
+        vehicles=false_alarms_by_vehicle(*on_recorded),
         f1_interval=f1_interval,
         false_alarm_interval=false_alarm_interval,
     )
@@ -283,6 +285,17 @@ def attack_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> Episodes:
         median_delay_s=float(np.median(delays)) if delays else None,
         worst_delay_s=max(delays, default=None),
     )
+
+
+def count_false_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> int:
+    """Count the alarms that meet no attack; one that outlasts its attack is not another alarm."""
+    num_episodes = 0
+    for index in np.unique(table.recording).tolist():
+        rows = table.recording == index
+        is_attacked = table.label[rows] == 1
+        alarms = _episodes(decision[rows], table.start_time[rows], table.end_time[rows])
+        num_episodes += sum(not is_attacked[first : last + 1].any() for first, last in alarms)
+    return num_episodes
 
 
 def _episodes(

@@ -109,6 +109,11 @@ class Breakdown(Config):
     recall_by_kind: dict[str, Found] = Field(default={}, description="kind of attack -> recall")
     benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
+    num_false_episodes: Count | None = Field(
+        default=None,
+        description="alarms on recorded windows that meet no attack; those less than a second apart are one",
+        exclude_if=lambda value: value is None,
+    )
     episodes: Episodes | None = None
     vehicles: dict[str, VehicleAlarms] = Field(
         default={}, description="vehicle -> its false alarms, where several are", exclude_if=lambda value: not value
@@ -119,6 +124,11 @@ class Breakdown(Config):
     false_alarm_interval: ConfidenceInterval | None = Field(
         default=None, description="the same, and never narrower than of windows taken as independent"
     )
+
+    @property
+    def benign_s(self) -> float:
+        """Return the time that the windows without attack cover; 0 where it is not known."""
+        return (self.benign_hours or 0.0) * 3600.0
 
 
 class HitRates(Config):

@@ -9,6 +9,7 @@ from typing import Final
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
 from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
 from kdgat.run import Table
+from kdgat.run.progress import describe_seconds
 
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."
@@ -27,13 +28,15 @@ def summary_table(results: Results) -> Table:
                 f"{episodes.num_found:,} of {episodes.num_episodes:,}" if episodes and episodes.num_episodes else "-",
                 f"{format_short(episodes.median_delay_s)} s" if episodes and episodes.num_found else "-",
                 "-" if scenario.f1 is None else f"{format_value(scenario.f1)}{interval}",
+                "-" if row is None or row.num_false_episodes is None else f"{row.num_false_episodes:,}",
+                describe_seconds(row.benign_s) if row is not None and row.benign_s else "-",
                 format_share(scenario.false_alarm_rate),
-                format_short(None if row is None else row.false_alarms_per_hour),
             ]
         )
-    header = ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "an hour"]
+    header = ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "in", "of windows"]
     caption = (
-        f"{DEFAULT_DETECTOR} ({results.detector.name}) on test recordings; false alarms: of windows without attack"
+        f"{DEFAULT_DETECTOR} ({results.detector.name}) on test recordings; false alarms: those that meet no attack, and"
+        " in how much time without one; of windows: without an attack and yet in an alarm, right after an attack, too"
     )
     return Table.of(header, rows, caption)
 
@@ -100,7 +103,9 @@ def hidden_table(results: Results) -> Table | None:
             cells += [f"{episodes.num_found}/{episodes.num_episodes}"]
             cells += [format_short(episodes.median_delay_s), format_short(episodes.worst_delay_s)]
         body.append([name, *cells])
-    caption = "what hides behind the F1: recall by injected messages in a window; false alarms per hour; attacks found"
+    caption = (
+        "what hides behind the F1: recall by injected messages in a window; false alarms of windows; attacks found"
+    )
     rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
     shares = [
         f"{kind} {rate.num_false_alarms:,} of {rate.num_windows:,}"

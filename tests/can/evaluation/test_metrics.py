@@ -15,6 +15,7 @@ from kdgat.can.evaluation.metrics import (
     binary_metrics,
     bootstrap_intervals,
     break_down,
+    count_false_episodes,
     per_recording_metrics,
     precision_recall_curve,
     roc_curve,
@@ -211,6 +212,16 @@ def test_attacks_near_each_other_are_one_and_its_delay_ends_with_the_first_windo
     assert (found.num_episodes, found.num_found) == (2, 1)
     assert found.median_delay_s == pytest.approx(0.6)
     assert found.worst_delay_s == pytest.approx(0.6)
+
+
+def test_an_alarm_that_outlasts_its_attack_is_no_false_one_and_those_near_each_other_are_one() -> None:
+    label = np.zeros(80, int)
+    label[10:14] = 1
+    decision = np.zeros(80, bool)
+    decision[12:20] = True  # goes on after the attack
+    decision[[50, 52, 78]] = True  # the first two lie less than a second apart
+    assert count_false_episodes(made_table(label), decision) == 2
+    assert break_down(made_table(label), decision).num_false_episodes == 2
 
 
 def test_no_attack_reaches_into_another_recording() -> None:

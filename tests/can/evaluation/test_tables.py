@@ -87,7 +87,8 @@ def test_the_first_result_is_one_table_and_all_others_are_asked_for() -> None:
     content = example()
     content["scenarios"]["test_01"]["breakdown"] = {
         "episodes": {"num_episodes": 8, "num_found": 7, "median_delay_s": 0.0412, "worst_delay_s": 2.0},
-        "false_alarms_per_hour": 2463.4,
+        "benign_hours": 0.0125,
+        "num_false_episodes": 2,
         "f1_interval": {"low": 0.982, "high": 0.9999},
     }
     results = Results.model_validate(content)
@@ -95,12 +96,14 @@ def test_the_first_result_is_one_table_and_all_others_are_asked_for() -> None:
     assert not first.is_detail
     assert all(table.is_detail for table in others)
     header, rows = first.texts
-    assert header == ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "an hour"]
+    assert header == ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "in", "of windows"]
     assert rows[0][:3] == ["test_01", "7 of 8", "0.0412 s"]
     assert rows[0][3].endswith(" (0.982 to >0.999)")
-    assert rows[0][4].endswith(" %")
-    assert rows[0][5] == "2,463"
-    assert "7 of 8 attacks found; F1 " in FAMILY.conclusions(results)[0]
+    assert rows[0][4:6] == ["2", "45 s"]
+    assert rows[0][6].endswith(" %")
+    (sentence,) = FAMILY.conclusions(results)
+    assert "7 of 8 attacks found; F1 " in sentence
+    assert "; 2 false alarms in 45 s without attack; at most " in sentence
 
 
 def test_shares_are_in_percent_and_never_look_better_than_they_are() -> None:
