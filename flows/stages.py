@@ -5,18 +5,20 @@ model and no data, and whatever happens to it, the directories say how far the r
 """
 
 import contextlib
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from prefect import get_run_logger, task
+from prefect import Flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import State
+from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
+from prefect.utilities.urls import url_for
 
 from flows.cancellation import in_any_thread, stopping_with_prefect
-from flows.embedded.server import prefect_api
+from flows.embedded.server import configured_api_url, prefect_api
 from flows.execution import Execution
 from flows.lost_runs import mark_lost_runs
 from flows.naming import artifact_scope
@@ -159,7 +161,11 @@ def _stopped(stop: StopRequest) -> str:
     return f"left on {stop.reason}, jobs go on" if stop.leaves_jobs else f"stopped by {stop.reason}"
 
 
-def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:
+def _tell_page(flow: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
+    print(f"in Prefect  {url_for(run)}", file=sys.stderr)
+
+
+def run_flow(flow: Flow[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:
     """Run a flow that ends as `execute` does, against the configured Prefect API or an embedded one.
 
     Raises:
@@ -169,6 +175,8 @@ def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Sit
     """
     opened = opened_ahead(output)
     require_wanted = opened.require_wanted if opened is not None else lambda: None
+    if configured_api_url() is not None:  # the embedded server has no pages, and ends with the command
+        flow = flow.with_options(on_running=[*flow.on_running_hooks, _tell_page])
     with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path, require_wanted):
         if opened is not None:
             opened.leave_signals()

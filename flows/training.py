@@ -158,6 +158,6 @@ def run_training(
 ) -> RunEnd:
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
     if family.flow:
-        own: Callable[..., State[Any]] = resolve_name(family.flow)
+        own: Flow[..., State[Any]] = resolve_name(family.flow)
         return run_flow(own, output, site, config=config, **how)
     return run_flow(train, output, site, family=family.name, config=config.model_dump(mode="json"), **how)

@@ -4,7 +4,7 @@
   const settings = {
     responsive: true,
     displaylogo: false,
-    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d", "sendChartToCloud"],
   };
   const touch = window.matchMedia("(pointer: coarse)").matches;
   const narrow = window.matchMedia("(max-width: 760px)").matches;

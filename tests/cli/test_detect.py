@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from kdgat.cli.detect import unjudged_text
 from tests.can.detection.untrained import drive, untrained
 from tests.canbus.traffic import make_messages, merge
 from tests.support.command_line import PROGRAM, kdgat, started_kdgat
+from tests.support.page import Page
 from tests.support.waiting import wait_until
 
 QUIET, ALARMS, MISTAKE, INTERRUPTED = 0, 3, 1, 130
@@ -80,9 +82,11 @@ def test_formats_tell_the_same_alarms(log: Path, model: Path, tmp_path: Path) ->
 
 def test_a_picture_is_a_page_with_every_alarm(log: Path, model: Path, tmp_path: Path) -> None:
     kdgat("detect", log, "--model", model, "--picture", tmp_path / "drive.html", status=ALARMS)
-    page = (tmp_path / "drive.html").read_text()
-    assert "score of a window" in page
-    assert "seconds since the first window" in page
+    page = Page.of_report(tmp_path / "drive.html")
+    figure = page.data["figure-0-data"]
+    assert "score of a window" in figure
+    assert "seconds since the first window" in figure
+    assert re.search(r"drive\.log: \d+ alarms?", page.words())
 
 
 def _wait_for(path: Path, size: int) -> None:

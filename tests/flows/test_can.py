@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import stat
@@ -57,6 +58,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
             patch.delenv(name)
         first = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
+    assert "in Prefect" not in first.stderr
     results = Results.read(out / "results.json")
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
     assert results.seeds == [0]
@@ -67,6 +69,8 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
 
     second = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert second.returncode == 0, second.stderr
+    page = prefect_server.url.removesuffix("/api")
+    assert re.search(rf"^in Prefect  {re.escape(page)}/runs/flow-run/[-0-9a-f]{{36}}$", second.stderr, re.MULTILINE)
     assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
     assert Results.read(out / "results.json").f1 == results.f1
 

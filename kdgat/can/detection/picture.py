@@ -51,7 +51,8 @@ def draw_timeline(
 
     The threshold is a calibrated logit of the network; None where the habits of identifiers decide alone.
     """
-    from kdgat.report import blank
+    from kdgat.report import Document, Picture, Section, blank
+    from kdgat.report.document import render_document
 
     num_alarms = len(alarms) if num_alarms is None else num_alarms
     time_s = _joined(timeline.time_s)
@@ -59,21 +60,26 @@ def draw_timeline(
     figure = blank(560, x="seconds since the first window")
     _draw_scores(figure, time_s - start_s, _joined(timeline.score), threshold)
     _draw_alarms(figure, alarms[:MAX_DRAWN], start_s)
-    more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
     figure.update_layout(
-        title={
-            "text": f"{title}: {counted(num_alarms, 'alarm')}{more}",
-            **{"x": 0, "xref": "paper", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
-        },
         modebar={"orientation": "v"},
-        margin={"t": 70},
+        margin={"t": 30},
         dragmode="zoom",
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
         hovermode="closest",
     )
+    heading = f"{title}: {counted(num_alarms, 'alarm')}"
+    more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
+    picture = Picture(
+        "Score of every window",
+        figure,
+        "Coloured bands are alarms; the mark above says who raised one, and why when it is pointed at.",
+        f"The score of every window of {heading}{more}, over time.",
+        is_wide=True,
+    )
+    timeline_section = Section("timeline", f"Timeline{more}", pictures={"": [picture]}, is_open=True)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())
+    write_bytes_atomically(path, render_document(Document(heading, [timeline_section])).encode())
 
 
 def _joined(parts: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:

@@ -25,6 +25,7 @@ from kdgat.canbus import Messages, WindowConfig, windows_to_graphs
 from kdgat.canbus.features import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, window_chunks
 from kdgat.graphs import GraphStore, write_store
 from tests.can.detection.untrained import at, drive, in_chunks, untrained
+from tests.support.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +142,7 @@ def test_a_picture_marks_alarms_with_who_raised_them_and_why(detector: GraphDete
     graphs = windows_to_graphs(messages, detector.windows)
     assert (np.concatenate(timeline.score)[never.decide(graphs).by_habits] >= np.float32(CERTAIN)).all()
     draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.detector.threshold)
-    page = (tmp_path / "both.html").read_text()
+    page = Page.of_report(tmp_path / "both.html").data["figure-0-data"]
     assert f"{len(alarms)} alarm{'s' if len(alarms) > 1 else ''} by the habits of identifiers" in page
     assert "raised by the habits of identifiers" in page
     assert f"{identifier_text(alarms[0].suspects[0].identifier)} (" in page
