@@ -1,14 +1,16 @@
 """What the page does in a browser, where there is one."""
 
+import gzip
 import re
 import shutil
 import subprocess
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
 from kdgat.report import Document, Picture, Section, blank
-from kdgat.report.document import render_document
+from kdgat.report.document import PLOTLY, render_document
 from kdgat.report.style import Key
 from kdgat.run import Table
 
@@ -85,3 +87,10 @@ def test_nothing_is_folded_on_paper(tmp_path: Path, has_figure: bool) -> None:
     page = shown(tmp_path, send, has_figure=has_figure)
     assert folds(page) == [True, True, True]
     assert ('data-drawn="yes"' in page) == has_figure
+
+
+def test_no_figure_has_a_button_that_sends_its_data_to_somebody() -> None:
+    library = gzip.decompress((resources.files("kdgat.report") / PLOTLY).read_bytes()).decode()
+    sends = set(re.findall(r'name:"(\w*Cloud)",title', library))
+    assert sends == {"sendChartToCloud"}, "the buttons are called otherwise by now"
+    assert all(name in (resources.files("kdgat.report") / "page.js").read_text() for name in sends)
