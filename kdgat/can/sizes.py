@@ -157,11 +157,15 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
 
 
 def describe_labels(data: DataConfig) -> list[str]:
-    """Say which recordings lack the labels that training or a test takes; nothing where all have them, or none is."""
+    """Say that none trains, or which lack the labels that training or a test takes; nothing where there is none."""
     try:
         recordings = read_recordings(data)
     except DatasetError:
         return []
+    try:
+        recordings.require_train()
+    except DatasetError as error:
+        return [str(error)]
     untold = [file for file in recordings if not file.labelled]
     trained = [file.path for file in untold if file.role == "train"]
     tests = [file.path for file in untold if file.role == "test"]

@@ -193,6 +193,13 @@ class RecordingCatalog(Sequence[RecordingFile]):
     def require_train(self) -> list[RecordingFile]:
         """List the training recordings; raise DatasetError when there is none."""
         if not self.train:
+            copies = [one for one in self.dropped if one.recording.role == "train"]
+            if copies:
+                left_out, kept, reason = copies[0].recording.path, copies[0].kept.path, copies[0].reason
+                raise DatasetError(
+                    f"dataset {self.files[0].dataset!r} has nothing to train on: {left_out} is left out ({reason}: "
+                    f"{kept}); take the test recording away, or give other training recordings"
+                )
             found = ", ".join(sorted({file.scenario for file in self.files}))
             raise DatasetError(
                 f"dataset {self.files[0].dataset!r} has no training scenario (found {found}): name a folder train_..., "

@@ -71,6 +71,14 @@ def test_a_plan_names_recordings_without_labels_until_they_have_some(tmp_path: P
     assert describe_labels(data) == []
 
 
+def test_a_plan_says_that_nothing_trains(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "synthetic", "tiny")
+    for path in (tmp_path / "synthetic").rglob("*train_*"):
+        path.unlink()
+    (sentence,) = describe_labels(config(tmp_path).data)
+    assert "'synthetic' has no training scenario" in sentence
+
+
 def test_without_recordings_the_number_is_that_of_the_catalog(tmp_path: Path) -> None:
     found = data_size(config(tmp_path, "set_02"))
     assert (found.graphs, found.complexity) == (203_496, "complex")

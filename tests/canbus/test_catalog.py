@@ -176,6 +176,16 @@ def test_dataset_without_training_scenario_is_an_error_only_for_training(cars: P
         found.require_train()
 
 
+def test_an_only_training_recording_that_is_tested_on_is_named_with_the_test(cars: Path) -> None:
+    first, *others = (cars / "cars").glob("train_*")
+    for path in others:
+        path.unlink()
+    shutil.copy(first, cars / "cars" / "test_07__copy.parquet")
+    message = rf"nothing to train on: .*{first.name} is left out \(same messages as a test recording: .*copy.parquet\)"
+    with pytest.raises(DatasetError, match=message):
+        find_recordings(cars, "cars").require_train()
+
+
 @pytest.mark.parametrize(
     ("dataset", "message"),
     [
