@@ -161,8 +161,8 @@ def _stopped(stop: StopRequest) -> str:
     return f"left on {stop.reason}, jobs go on" if stop.leaves_jobs else f"stopped by {stop.reason}"
 
 
-def _tell_page(flow: Flow[..., Any], run: FlowRun, state: State[Any]) -> None:
-    print(f"in Prefect  {url_for(run)}", file=sys.stderr)
+def _tell_page(flow: Flow[..., Any], flow_run: FlowRun, state: State[Any]) -> None:
+    print(f"in Prefect  {url_for(flow_run)}", file=sys.stderr)
 
 
 def run_flow(flow: Flow[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:

@@ -52,7 +52,7 @@ _OURS: Final = "all sources "
 _IMPORT: Final = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|.*)|import[ \t]+([\w.]+))", re.MULTILINE
 )
-_LAZY: Final = re.compile(r'^ +"(\w+)": "([\w.]+)",$', re.MULTILINE)  # of the table of `lazy_names`
+_LAZY: Final = re.compile(r"^    from \w+\.([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of what `lazy_names` gives
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -105,8 +105,8 @@ def _hash(content: bytes) -> str:
 
 @cache
 def _lazy_table(face: Path) -> dict[str, str]:
-    """Return from which module each name of a lazy face comes; nothing where a package has none."""
-    return dict(_LAZY.findall(face.read_text()))
+    """Return from which module of its root each name of a lazy face comes; nothing where a package has none."""
+    return {name: module for module, name in _LAZY.findall(face.read_text())}
 
 
 def _imported(source: str) -> Iterator[Path]:
@@ -126,7 +126,7 @@ def _imported(source: str) -> Iterator[Path]:
             if not table:
                 yield face
             for name in re.findall(r"\w+", names):
-                path = place.joinpath(*table.get(name, name).split("."))
+                path = ROOTS[package].joinpath(*table[name].split(".")) if name in table else place / name
                 if path.is_dir():
                     yield from path.glob("*.py")
                 elif path.with_suffix(".py").exists():
