@@ -54,7 +54,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
                 str(run.index.config.get("preset") or "-"),
                 " ".join(map(str, run.seeds)),
                 run.index.created[:16].replace("T", " "),
-                _took(run),
+                _took(run, run.index.stages),
                 ", ".join(filter(None, (run.state, _left(run)))),
                 f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
             ]
@@ -94,7 +94,7 @@ def show(
         ["family", found.index.family],
         ["state", found.state],
         ["started", found.index.created],
-        ["took", _took(found)],
+        ["took", _took(found, found.index.stages)],
         *([["left", left]] if (left := _left(found)) else []),
         ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
         *([name, text] for name, text in found.code.items()),
@@ -103,10 +103,15 @@ def show(
         about.append([f"validation: {found.objective.name}", found.objective.text])
     usual = _preset_of(found)
     own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
-    stages = [[one.name, one.state, str(one.attempts), _stands(found, one)] for one in found.index.stages]
+    stages = [
+        [one.name, one.state, _took(found, [one]), str(one.attempts), _stands(found, one)] for one in found.index.stages
+    ]
+    header = ["stage", "state", "took", "attempts", "why"]
+    if not any(row[-1] for row in stages):
+        header, stages = header[:-1], [row[:-1] for row in stages]
     shown = [
         Table.of(["", ""], about, "Run", text_columns=(0, 1)),
-        Table.of(["stage", "state", "attempts", "why"], stages, "Stages", text_columns=(0, 1, 3)),
+        Table.of(header, stages, "Stages", text_columns=(0, 1, 4)),
         Table.of(
             ["set beside the preset", "value"], own, f"Preset {found.index.config.get('preset')}", text_columns=(0, 1)
         ),
@@ -307,13 +312,13 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
 
 
-def _took(run: RunSummary) -> str:
+def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
     """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
     from kdgat.run import OutputDirectory
     from kdgat.run.attempts import seconds_run
     from kdgat.run.progress import describe_seconds
 
-    seconds = seconds_run(OutputDirectory(run.path), run.index)
+    seconds = seconds_run(OutputDirectory(run.path), stages)
     return describe_seconds(seconds) if seconds else "-"
 
 

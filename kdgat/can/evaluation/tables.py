@@ -43,7 +43,7 @@ def summary_table(results: Results) -> Table:
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
     """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
-    header = ["scenario", "windows", "attacks", *columns, "AUC", "false alarms", "F1 over seeds"]
+    header = ["scenario", "windows", "attacks", *columns, "AUC", "false-alarm rate", "F1 over seeds"]
     rows = []
     for name, scenario in results.scenarios.items():
         values = [format_value(getattr(scenario, column)) for column in columns]
@@ -88,7 +88,7 @@ def hidden_table(results: Results) -> Table | None:
     if not known:
         return None
     counts = [name for name in COUNT_NAMES if any(name in row.recall_by_count for row in known.values())]
-    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "false alarms 95 %", "per hour"]
+    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "false-alarm rate 95 %", "per hour"]
     header += ["episodes", "delay s", "worst"]
     body = []
     for name, row in known.items():
