@@ -24,7 +24,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.models.runtime import Network, TrainedAttention, Windows
+from kdgat.can.models.runtime import Network, Windows
 from kdgat.graphs import GraphColumns
 from kdgat.stage.work import peak_kib
 
@@ -38,7 +38,6 @@ ONE_CORE: Final = {
 
 END_S: Final = 10.0  # that a process may take to end after its socket is closed
 
-Model = bytes | TrainedAttention
 Logits = NDArray[np.float32]  # of windows [G]
 
 
@@ -56,8 +55,8 @@ class ScoringProcesses:
     They start, and load the networks, while this process goes on.
     """
 
-    def __init__(self, models: Sequence[Model], processes: int = 1) -> None:
-        """Load exported models or weights; use so many processes, this one among them."""
+    def __init__(self, models: Sequence[bytes], processes: int = 1) -> None:
+        """Load exported models; use so many processes, this one among them."""
         self._workers: SimpleQueue[_Worker] = SimpleQueue()
         self._all = [_Worker() for _ in range(processes - 1)]
         self._num_alive = len(self._all)
@@ -121,7 +120,7 @@ class ScoringProcesses:
     def _score(self, windows: Windows) -> list[Logits]:
         return [network.score(windows)[0] for network in self._networks]
 
-    def _prepare(self, worker: _Worker, models: list[Model]) -> None:
+    def _prepare(self, worker: _Worker, models: list[bytes]) -> None:
         try:
             worker.load(models)
         finally:
@@ -164,7 +163,7 @@ class _Worker:
             )
         self.peak_mib = 0
 
-    def load(self, models: list[Model]) -> None:
+    def load(self, models: list[bytes]) -> None:
         """Hand it the networks, once it has started; one that does not take them ends, as whoever asks it is told."""
         try:
             self._connection.send(models)

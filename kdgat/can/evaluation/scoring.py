@@ -1,6 +1,6 @@
 """A finished run's own detector on recordings that are read now.
 
-Attention networks are compiled, or exported, and run without torch, on all cores that they are given; an autoencoder, a
+Attention networks are exported, and run without torch, on all cores that they are given; an autoencoder, a
 fusion, a network that knows identifiers by name, and a job that was given a GPU need torch.
 """
 
@@ -151,14 +151,12 @@ def _open_processes(
         return None
     missing = [package for package in RUNTIME if importlib.util.find_spec(package) is None]
     if missing:
-        logger.warning("%s is not installed: torch scores, in thrice the time; pip install 'kdgat[export]'", missing[0])
+        logger.warning("%s is not installed: torch scores, which is slower; pip install 'kdgat[export]'", missing[0])
         return None
     from kdgat.can.evaluation.processes import ScoringProcesses
-    from kdgat.can.models.compiled import is_compilable
     from kdgat.can.models.onnx_graph import attention_graph
-    from kdgat.can.models.runtime import TrainedAttention
 
-    models: list[bytes | TrainedAttention] = []
+    models: list[bytes] = []
     for seed, name in places:
         path = run.weights(seed)[name]
         weights, description = read_arrays(path)
@@ -168,15 +166,12 @@ def _open_processes(
                 f"{path} was trained on {trained} node and edge features, the windows have "
                 f"{(len(NODE_FEATURES), len(EDGE_FEATURES))}: train again"
             )
-        if is_compilable(description):
-            models.append(TrainedAttention(weights, description))
-            continue
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
         except ConfigurationError:
             raise
         except UserError as error:
-            logger.warning("%s: torch scores instead, three times as slow", error)
+            logger.warning("%s: torch scores instead, which is slower", error)
             return None
     return ScoringProcesses(models, processes)
 

@@ -67,18 +67,6 @@ def attention_graph(weights: Weights, description: Mapping[str, Any], metadata: 
     return model
 
 
-def product_graph() -> onnx.ModelProto:
-    """Return a model of one matrix product: x [N, K] by weight [K, M]."""
-    shapes = {"x": ["n", "k"], "weight": ["k", "m"], "product": ["n", "m"]}
-    x, weight, product = (helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name]) for name in shapes)
-    node = helper.make_node("MatMul", ["x", "weight"], ["product"])
-    return helper.make_model(
-        helper.make_graph([node], "product", [x, weight], [product]),
-        opset_imports=[helper.make_opsetid("", OPSET)],
-        ir_version=IR_VERSION,
-    )
-
-
 class _Graph:
     """Collect nodes and constants; values are names."""
 
@@ -188,7 +176,7 @@ def _attention(
     """Return message and skip [N, H * C] of a `GraphAttention`."""
     name = f"convolutions.{layer}"
     projection = graph.weights[f"{name}.lin.weight"]  # [H * C, F]
-    columns = [projection, *(folded_attention(graph.weights, name, "lin", half) for half in ("att_src", "att_dst"))]
+    columns = [projection, *(_folded_attention(graph.weights, name, "lin", half) for half in ("att_src", "att_dst"))]
     skip = f"skips.{layer}.weight"
     if skip in graph.weights:
         columns.append(graph.weights[skip])
@@ -198,7 +186,7 @@ def _attention(
     score = graph.add("Add", graph.taken(of_source, source), graph.taken(of_target, target))
     if edges is not None:
         of_edge = graph.add(
-            "MatMul", edges, graph.constant(folded_attention(graph.weights, name, "lin_edge", "att_edge").T)
+            "MatMul", edges, graph.constant(_folded_attention(graph.weights, name, "lin_edge", "att_edge").T)
         )
         score = graph.add("Add", score, of_edge)
     score = graph.add("LeakyRelu", score, alpha=NEGATIVE_SLOPE)
@@ -206,7 +194,7 @@ def _attention(
     return graph.add("Add", message, graph.constant(graph.weights[f"{name}.bias"])), skipped[0] if skipped else x
 
 
-def folded_attention(weights: Weights, name: str, linear: str, attention: str) -> NDArray[np.float32]:
+def _folded_attention(weights: Weights, name: str, linear: str, attention: str) -> NDArray[np.float32]:
     """Return [H, F], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
     vector = weights[f"{name}.{attention}"][0].astype(np.float64)
     weight = weights[f"{name}.{linear}.weight"].astype(np.float64).reshape(*vector.shape, -1)

@@ -5,9 +5,8 @@ torch takes seconds to import, and longer than a millisecond for the many small 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -44,28 +43,15 @@ class Windows(NamedTuple):
         )  # fmt: skip
 
 
-class TrainedAttention(NamedTuple):
-    """Weights of a network that `is_compilable`, and what `describe_model` says of it."""
-
-    weights: Mapping[str, NDArray[np.float32]]
-    description: Mapping[str, Any]
-
-
 class Network:
-    """Score windows with an attention network, exported or compiled, on one core."""
+    """Score windows with an exported attention network, on one core."""
 
-    def __init__(self, model: bytes | Path | TrainedAttention) -> None:
+    def __init__(self, model: bytes | Path) -> None:
         """Load a model; UserError names the file that is none."""
         self._name = str(model) if isinstance(model, Path) else "the network"
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what is wrong with a file is said by the exception
-        self._is_compiled = isinstance(model, TrainedAttention)
-        if isinstance(model, TrainedAttention):
-            from kdgat.can.models.compiled import CompiledAttention  # numba, which is of no use for a single window
-
-            self._session: Any = CompiledAttention(*model, options)
-            return
         try:
             self._session = onnxruntime.InferenceSession(
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
@@ -81,8 +67,8 @@ class Network:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Return what the file says about itself; nothing of a network that comes from no file."""
-        return {} if self._is_compiled else dict(self._session.get_modelmeta().custom_metadata_map)
+        """Return what the file says about itself."""
+        return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def score(self, graphs: GraphColumns | Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the logits of windows [G] and of nodes [N]; UserError for one that is not finite."""
