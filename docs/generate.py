@@ -58,7 +58,6 @@ VARIABLES: Final = {
     "KDGAT_DATA_ROOT": "`make deploy`: folder that holds the folders of the datasets.",
     "KDGAT_HOME": "`make deploy`: folder of the installation (`~/.kdgat`).",
     "KDGAT_INBOX": "`make deploy`: folder for new recordings, one subfolder per dataset.",
-    "KDGAT_LAP_COMPILE": "`wait`: the first `kdgat lap solve` of a machine compiles before it answers, not beside.",
     "KDGAT_NIGHTLY_CRON": "`make deploy`: when nights start, as a cron line (`0 2 * * *`).",
     "KDGAT_NOTIFY": "`make deploy`: who gets a message after nights; an address, or a notification block.",
     "KDGAT_OUTPUTS": "`make deploy`: folder of the runs' output directories.",

@@ -47,8 +47,6 @@ NEEDED_BY_FIXTURE = {
     "tiny": "image",
 }
 SERVICES = ("slurm", "prefect", "image")
-# No test starts a process that compiles and outlives it, but those that are about it.
-os.environ.setdefault("KDGAT_LAP_COMPILE", "wait")
 _processes = processes.Guard()
 # Modules of minutes, begun first: the one that begins last is what all other workers wait for.
 LONGEST = (

@@ -186,8 +186,6 @@ def prove_lines(
     column_of: NDArray[np.int64],
     of_all: Costs,
     num_searches: int | None = None,
-    *,
-    is_compiled: bool = True,
 ) -> Proof:
     """Prove a matching from what was read of its rows.
 
@@ -199,16 +197,14 @@ def prove_lines(
         column_of: [n], distinct, of 0 to m - 1.
         of_all: what else may be asked.
         num_searches: how many may have changed a dual, n unless stated.
-        is_compiled: whether the lines are judged by machine code, or by Python where that is not to be waited for.
     """
     n, m = u.size, v.size
     costs, slack, u, v = (writable(np.ascontiguousarray(values)) for values in (costs, slack, u, v))
     column_of, taken = writable(np.ascontiguousarray(column_of, np.int64)), np.empty(m, np.int64)
-    judges = (mark, judge) if is_compiled else (mark.py_func, judge.py_func)
-    if not judges[0](column_of, taken):
+    if not mark(column_of, taken):
         raise CertificateError("the matching does not match every row, each to another column")
     with np.errstate(over="ignore", invalid="ignore"):
-        fault, line, worst, _, _, gap, paid, size = judges[1](
+        fault, line, worst, _, _, gap, paid, size = judge(
             costs, slack, u, v, column_of, taken, n if num_searches is None else num_searches
         )
     total = math.fsum(costs)

@@ -146,8 +146,11 @@ def compilation_told(*, quiet: bool) -> Iterator[Compilation]:
 
 
 def main() -> None:
-    """Compile what `kdgat detect` needs for a candump log, unless that is kept already."""
+    """Compile what `kdgat detect` needs for a candump log, and `kdgat lap solve`, unless that is kept already."""
+    import numpy as np
+
     with compilation_told(quiet=False), tempfile.TemporaryDirectory() as folder:
+        from kdgat.assignment import solve
         from kdgat.can.detection.loading import load_detector
         from kdgat.can.detection.watch import Watch
         from kdgat.canbus import make_vehicle, simulate, stream_recording
@@ -160,6 +163,11 @@ def main() -> None:
         log.write_text("".join(rows), encoding="ascii")
         with stream_recording(log) as stream:
             list(Watch(load_detector(None)).run(Look(with_habits=False).watched(stream)))
+        random = np.random.default_rng(0)
+        for cost in (random.random((40, 40)), np.where(random.random((200, 200)) < 0.05, 0.5, 1.0)):
+            solve(cost)
+        for method in ("core", "dense"):
+            solve(random.random((40, 50)), method=method)
 
 
 if __name__ == "__main__":

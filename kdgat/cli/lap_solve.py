@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.base import UserError, check_file
+from kdgat.cli.compilation import compilation_told
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,6 @@ class Solved:
     seconds: float
     maximize: bool
     weights: Path | None
-    solver: str = "kdgat"  # scipy: until the machine's first compilation has ended
 
     @property
     def num_forbidden(self) -> int:
@@ -85,7 +85,7 @@ def solve_command(
         raise UserError(f"--out {out}: the name ends in neither {' nor '.join(OUT_SUFFIXES)}: choose one of them")
     if out is not None:
         check_file(out, "--out")
-    with _ended_by_interrupt():
+    with _ended_by_interrupt(), compilation_told(quiet=False):
         solved = solve_file(file, model=model, index=index, key=key, maximize=maximize)
     if out is not None:
         write_matching(out, solved)
@@ -120,7 +120,7 @@ def solve_file(
     """
     import numpy as np
 
-    from kdgat.assignment import fallback, solve
+    from kdgat.assignment import solve
     from kdgat.assignment.files import dense, read_matrix
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.schema1 import read_record
@@ -137,13 +137,6 @@ def solve_file(
             return sparse
         found = dense(found)
     cost, mask = found
-    if model is None and not fallback.may_wait() and not fallback.is_compiled():
-        started = time.perf_counter()
-        first = fallback.solve(cost, mask, maximize)
-        seconds = time.perf_counter() - started
-        if first is not None:
-            fallback.compile_meanwhile()
-            return Solved(cost, mask, first, seconds, maximize, None, "scipy")
     # Of the same kind as the problem: rectangles and masks run code of their own.
     warm_up = np.random.default_rng(0).random((WARM_UP_SIZE, WARM_UP_SIZE + int(cost.shape[0] != cost.shape[1])))
     no_pairs = None if mask is None else np.zeros(warm_up.shape, bool)
@@ -183,7 +176,6 @@ def describe(solved: Solved) -> dict[str, Any]:
         "cost": assignment.cost,
         "dual_bound": assignment.dual_bound,
         "gap": assignment.gap,
-        "solver": solved.solver,
         "proved_optimal": True,  # the solver raises where its proof fails
         "objective": "maximum" if solved.maximize else "minimum",
         "num_rows": solved.cost.shape[0],
@@ -206,13 +198,11 @@ def sentences(solved: Solved) -> list[str]:
     forbidden = f", {share:.1%} of the pairs forbidden" if share else ""
     side = "more" if solved.maximize else "less"
     offered = solved.weights is not None and counters.seed != "prediction"
-    by_scipy = "solver     scipy, duals and proof by kdgat: its own solver is compiled meanwhile, once per machine"
     return [
         f"cost       {assignment.cost:.15g} ({'maximum' if solved.maximize else 'minimum'})",
         f"optimal    proved: no assignment costs {side} than {assignment.dual_bound:.15g}"
         f" (gap {assignment.gap:.2g}{', rounding' if assignment.gap else ''})",
         f"matrix     {num_rows:,} x {num_columns:,}{forbidden}",
-        *([by_scipy] if solved.solver == "scipy" else []),
         f"seed       {counters.seed}{', better than the prediction of the model' if offered else ''}",
         f"work       {counters.greedy_matches:,} matched at once, {counters.augmentations:,} searches, "
         f"{counters.scanned_columns:,} entries scanned",

@@ -110,7 +110,7 @@ def _environment(home: Path) -> Iterator[None]:
         for name in list(os.environ):
             if name.startswith(("KDGAT_", "XDG_")):
                 environment.delenv(name)
-        for name, value in {"COLUMNS": "120", "HOME": str(home), "KDGAT_LAP_COMPILE": "wait"}.items():
+        for name, value in {"COLUMNS": "120", "HOME": str(home)}.items():
             environment.setenv(name, value)
         yield
 
