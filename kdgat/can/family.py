@@ -11,8 +11,8 @@ from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
     compared_table,
+    format_range,
     format_share,
-    format_value,
     hidden_table,
     kinds_table,
     models_table,
@@ -148,8 +148,11 @@ class CanFamily(Family):
         if num_attacks := sum(one.num_episodes for one in episodes):
             said.append(f"{sum(one.num_found for one in episodes):,} of {counted(num_attacks, 'attack')} found")
         if f1:
-            worst, best = (format_value(one) for one in (min(f1), max(f1)))
-            said.append(f"F1 {worst}" + (f" to {best}" if len(f1) > 1 else ""))
+            said.append(f"F1 {format_range(f1)}")
+            alone = results.models.get(results.detector.model, {}).values()
+            networks = [row.f1 for by_scenario in alone for row in by_scenario.values() if row.f1 is not None]
+            if networks and format_range(networks) != format_range(f1):
+                said[-1] += f" ({format_range(networks)} without the habits of identifiers)"
         benign = [row.breakdown for row in rows if row.breakdown and row.breakdown.num_false_episodes is not None]
         if seconds := sum(row.benign_s for row in benign):
             false_alarms = counted(sum(row.num_false_episodes or 0 for row in benign), "false alarm")

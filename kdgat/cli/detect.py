@@ -50,11 +50,11 @@ def detect(
         str | None,
         typer.Option(
             "--detector",
-            help="An attention network of the run (default: student), ensemble, or habits (without --model).",
+            help="An attention network of the run (default: distill_gat, if it has it), ensemble, or habits.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
+        int | None, typer.Option("--seed", help="That one of the run alone (default: the first of distill_gat).")
     ] = None,
     registry: options.IdRegistry = None,
     profile: Annotated[

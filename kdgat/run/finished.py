@@ -102,9 +102,14 @@ class FinishedRun:
         """Return the evaluation of every seed; RunError if none has finished."""
         found = {record.seed: record for record in self.records(EVALUATION)}
         if not found:
+            earlier = (
+                "; what was evaluated before comes back at once by the command with the settings of that time"
+                if self.output.results_path.is_file()
+                else ""
+            )
             raise RunError(
                 f"{self.output.path}: no evaluation stage has finished; run `kdgat train {self.index.family}` with "
-                "this --out to its end"
+                f"this --out to its end{earlier}"
             )
         return found
 

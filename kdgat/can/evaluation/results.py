@@ -181,6 +181,11 @@ class DetectorDescription(Config):
     )
     validation: Breakdown | None = Field(default=None, description="of validation windows, recorded and virtual")
 
+    @property
+    def model(self) -> str:
+        """Return what `kdgat detect --detector` calls it."""
+        return self.name.partition(",")[0]
+
 
 class Curves(Config):
     """Thinned curves of one detector on one scenario; null where a class is missing."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, median
 from typing import Final
@@ -43,7 +44,7 @@ def summary_table(results: Results) -> Table:
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
     """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
-    header = ["scenario", "windows", "attacks", *columns, "AUC", "false-alarm rate", "F1 over seeds"]
+    header = ["scenario", "windows", "attacks", *columns, "AUC of networks", "false-alarm rate", "F1 over seeds"]
     rows = []
     for name, scenario in results.scenarios.items():
         values = [format_value(getattr(scenario, column)) for column in columns]
@@ -179,6 +180,15 @@ def format_value(value: float | None) -> str:
     if text == "1.0000" and value < 1:
         return ">0.9999"
     return "<0.0001" if text == "0.0000" and value > 0 else text
+
+
+def format_range(values: Sequence[float]) -> str:
+    """Write the least and the largest of values.
+
+    >>> format_range([0.5, 0.75]), format_range([0.5])
+    ('0.5000 to 0.7500', '0.5000')
+    """
+    return " to ".join(dict.fromkeys(map(format_value, (min(values), max(values)))))
 
 
 def format_share(value: float | None) -> str:

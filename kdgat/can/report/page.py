@@ -57,7 +57,10 @@ def document(content: RunContent[Results]) -> Document:
             if detector.false_alarm_rate
             else "Not stated: there were no benign validation windows.",
         },
-        commands={"Use it on a recording": f"kdgat detect RECORDING --model {shlex.quote(str(content.path))}"},
+        commands={
+            "Use it on a recording": f"kdgat detect RECORDING --model {shlex.quote(str(content.path))}"
+            f" --detector {detector.model}"
+        },
     )
 
 
@@ -200,7 +203,8 @@ def _curves(results: Results, missing: list[str]) -> Section:
     section.paragraphs.append(
         "False-positive rate on a logarithmic axis, detection rate spaced by its distance from 1: a detector that is"
         " wrong on one window in a hundred is of no use on a bus with thousands of messages a second. The circle marks"
-        " the threshold in use."
+        " the threshold in use. Curves and areas (AUC) are of the networks' scores alone; the default detector raises"
+        " alarms of the habits of identifiers, too, so that its circle may lie beside its curve."
     )
     for name, scenario in results.scenarios.items():
         by_model = {model: rows[name] for model, rows in results.curves.items() if name in rows}
