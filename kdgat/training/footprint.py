@@ -5,14 +5,16 @@ of widths: `{"edge": {"": 8, "rounds heads": 16}}` are eight bytes of an edge, a
 Tests hold the tables to what torch allocates.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Final
 
+from kdgat.training.batch_size.limit import BatchLimit
 from kdgat.training.config import TrainingConfig
 
 FLOAT: Final = 4  # bytes
+UNLIMITED: Final = 1 << 62
 
 Footprint = Mapping[str, Mapping[str, float]]
 
@@ -67,11 +69,31 @@ def batch_shape(
 ) -> BatchShape:
     """Return the largest batch of `available` graphs of one size; `max_graphs` replaces the budget of `training`."""
     if max_graphs is None:
-        budgets = {
-            "graphs": training.batch_size,
-            "nodes": training.max_nodes // nodes,
-            "edges": training.max_edges // edges,
-        }
-        max_graphs = budgets[training.batch_by]
+        limit = BatchLimit.of(training)
+        max_graphs = limit.size // {"graphs": 1, "nodes": nodes, "edges": edges}[limit.unit]
     count = max(1, min(int(max_graphs), available))  # one that is above the budget forms a batch of its own
     return BatchShape(count, min(training.accumulate, count))
+
+
+def largest_that_fits(fits: Callable[[int], bool], start: int, cap: int = UNLIMITED, *, is_exact: bool = True) -> int:
+    """Return the largest size up to `cap` that fits, 0 if none does: by doubling from `start`, or halving, then halves.
+
+    >>> largest_that_fits(lambda size: size <= 700, 32, 5000)
+    700
+    >>> largest_that_fits(lambda size: size <= 700, 32, 5000, is_exact=False)
+    512
+    """
+    low, high = 0, min(start, cap)
+    while fits(high):
+        if high == cap:
+            return cap
+        low, high = high, min(2 * high, cap)
+    while low == 0 and high > 1:
+        if fits(high // 2):
+            low = high // 2
+        else:
+            high //= 2
+    while is_exact and high - low > 1 and low > 0:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -13,7 +13,6 @@ from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
-from kdgat.trees.sections import SyntheticKind
 from kdgat.trees.structure.tree import Tree, contract, count_paths
 from kdgat.trees.training.memory import TreeCounts
 from kdgat.trees.training.splits import SHARES
@@ -59,7 +58,7 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     if data.data_root is None:
         from kdgat.trees.synthetic.dataset import draw
 
-        drawn = [one.tree for one in draw(_kind(config), data.classes, min(NUM_SAMPLES, data.train), data.seed)]
+        drawn = [one.tree for one in draw(data.kind, data.classes, min(NUM_SAMPLES, data.train), data.seed)]
         trees = [contract(tree) for tree in drawn] if data.contract else drawn
         return DatasetCounts.of(trees, data.train, f"{len(trees)} drawn trees")
     sources = find_trees(data).sources
@@ -75,12 +74,6 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     share = 1 - sum(SHARES.values())
     num_training = max(1, round(share * len(sources) * len(trees) / len(tried)))
     return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files")
-
-
-def _kind(config: TreesConfig) -> SyntheticKind:
-    generated = config.generated()
-    assert generated is not None
-    return generated.kind
 
 
 def _read(source: TreeSource, settings: ReadSettings) -> list[Tree]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -12,7 +11,7 @@ from kdgat.base.text import describe_time
 from kdgat.cluster import format_memory
 from kdgat.cluster.resources import parse_memory
 from kdgat.run import PlannedStage
-from kdgat.training.footprint import BatchShape, batch_shape
+from kdgat.training.footprint import BatchShape, batch_shape, largest_that_fits
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import PRETRAIN
 from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig
@@ -93,16 +92,7 @@ def recommend(config: PretrainStageConfig, counts: DatasetCounts, gpu_mib: int) 
 
 def most_trees(config: PretrainStageConfig, counts: DatasetCounts, usable: float) -> int:
     """Return how many trees fit at one time."""
-
-    def taken(count: int) -> int:
-        return predict_peak(PRETRAIN, config, counts.of_part(count))
-
-    if taken(1) > usable:
-        return 0
-    high = 2
-    while taken(high) <= usable:
-        high *= 2
-    return bisect_right(range(high), usable, lo=1, key=taken) - 1
+    return largest_that_fits(lambda count: predict_peak(PRETRAIN, config, counts.of_part(count)) <= usable, start=1)
 
 
 def tree_batch(config: PretrainStageConfig | FinetuneStageConfig, counts: DatasetCounts) -> BatchShape:
@@ -130,8 +120,11 @@ def stage_bytes(planned: PlannedStage, counts: DatasetCounts) -> int | None:
     """
     if planned.stage not in ARCHITECTURES:
         return None
-    model = PretrainStageConfig if planned.stage == PRETRAIN else FinetuneStageConfig
-    config: PretrainStageConfig | FinetuneStageConfig = validate_config(model, planned.config)
+    config: PretrainStageConfig | FinetuneStageConfig = (
+        validate_config(PretrainStageConfig, planned.config)
+        if planned.stage == PRETRAIN
+        else validate_config(FinetuneStageConfig, planned.config)
+    )
     return config.training.search_bytes() or batch_peak(planned.stage, config, counts)
 
 
