@@ -25,14 +25,15 @@ from kdgat.graphs import GraphColumns, TensorColumns
 from kdgat.training import TrainingConfig, seed_everything
 from kdgat.training.allocator import return_freed_memory
 from kdgat.training.averages import Averages
-from kdgat.training.measure import StepMeasurement, measure_steps, run_alone
+from kdgat.training.measure import StepMeasurement, measure_steps, measure_training_step, run_alone
 from kdgat.trees.graphs.columns import tree_columns
+from kdgat.trees.names import PRETRAIN
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.sections import EncoderConfig, PretrainStageConfig
 from kdgat.trees.synthetic.dataset import draw
 from kdgat.trees.training.memory import TreeCounts, predict_peak, work_of
-from kdgat.trees.training.peak import allocation, backward, counts_of
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
+from kdgat.trees.training.source import counts_of
 
 NUM_TREES = 30  # that are drawn; larger batches hold them several times
 LENGTH_RANGE = (0.2, 5.0)
@@ -81,12 +82,12 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
         return_freed_memory()
         # What the first step loads, whatever its size, is no part of a batch.
         with Averages().listen(objective):
-            backward(objective.training_step(tensors.gather(np.zeros(1, np.int64))))
+            objective.training_step(tensors.gather(np.zeros(1, np.int64))).backward()
         objective.zero_grad()
         steps = measure_steps(objective, tensors.gather(chosen), config.training, num_steps=num_steps)
     kept, allocated = 0, 0
     if steps is None or not steps.on_gpu:
-        kept, allocated = allocation(objective, lambda: tensors.gather(chosen), config)
+        kept, allocated = measure_training_step(objective, lambda: tensors.gather(chosen), config.training.precision)
     return Measurement(counts_of(columns, chosen), len(chosen), kept, allocated, steps)
 
 
@@ -149,7 +150,7 @@ def main() -> None:
 
 def _guess(nodes: int, config: PretrainStageConfig) -> float:
     below = (PATHS_PER_NODE[config.encoder.kind] - 1) * nodes
-    return predict_peak(config, TreeCounts(nodes, nodes, below, below)).bytes
+    return predict_peak(PRETRAIN, config, TreeCounts(nodes, nodes, below, below))
 
 
 def _measure(case: tuple[int, PretrainStageConfig]) -> Measurement:
@@ -159,7 +160,7 @@ def _measure(case: tuple[int, PretrainStageConfig]) -> Measurement:
 def _print(config: PretrainStageConfig, found: Measurement, ratios: dict[str, list[float]]) -> float:
     encoder, steps = config.encoder, found.steps
     assert steps is not None
-    predicted = predict_peak(config, found.counts).bytes
+    predicted = predict_peak(PRETRAIN, config, found.counts)
     process = steps.peak_bytes - steps.start_bytes
     if found.allocated_bytes:
         ratios["torch"].append(predicted / found.allocated_bytes)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kdgat.base import UserError, check_file
+from kdgat.base import UserError, check_file, write_json_atomically
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from kdgat.lap.config import LapConfig
     from kdgat.lap.instances.files import Counts
-    from kdgat.lap.training.step_measurement import Measurement
 
 
 def analyze_command() -> "Callable[..., None]":
@@ -49,24 +48,22 @@ def analyze(
     if json_path is not None and not memory:
         raise UserError("--json writes what --memory measures: give --memory too")
     from kdgat.lap.family import FAMILY
-    from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
+    from kdgat.lap.training.schedule import count_files, fit_rates
 
     given = of_family.given()
     if run is not None:
         config = run_config(run, override, given)
     else:
         config = cast("LapConfig", options.ConfigOptions(preset=preset, override=override).build(FAMILY, given))
-    counts = None if config.data.source is None else count_files(config)
+    counts = count_files(config)
     print_contents(config, counts)
     if not memory:
         return
-    measured = print_measurements(config, counts, num_steps)
-    measured.append(measure_smallest(config, num_steps))
-    rates = fit_rates(device_name(config), [(one.kept_bytes * one.num_parts, one.step_s) for one in measured])
+    rates = fit_rates(device_name(config), print_measurements(config, counts, num_steps))
     print(f"\n{rates.device}: {rates.step_s * 1000:.1f} ms a step and {rates.byte_s * 1e9:.3f} ns for each byte kept")
     if json_path is not None:
         json_path.parent.mkdir(parents=True, exist_ok=True)
-        write_rates(json_path, rates)
+        write_json_atomically(json_path, rates.model_dump(mode="json"))
         print(f"written: {json_path}, for `kdgat plan lap --measured {json_path}`")
 
 
@@ -107,51 +104,46 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
     """Print one line per training stage: instances, edges, batch, and what a step keeps."""
     from kdgat.base import describe_bytes
     from kdgat.cli.tables import output_console, print_rows
-    from kdgat.lap.training.memory import batch_shape, kept_bytes_per_edge, num_edges
+    from kdgat.lap.training.memory import kept_bytes, num_edges, stage_batch
     from kdgat.lap.training.schedule import instances
 
-    kept = kept_bytes_per_edge(config)
     headings = ("stage", "n", "train", "validation", "test", "edges", "of n x n", "batch", "an instance keeps")
     rows = []
     for name in config.chosen():
         size = config.progression[name].size
         number = instances(config, name, counts)
-        edges = num_edges(size, config.graph)
-        shape = batch_shape(size, number["train"], config.graph, config.training_for(name))
+        edges, kept = num_edges(size, config.graph), kept_bytes(size, config)
         cells = [f"{number[split]:,}" for split in ("train", "validation", "test")]
-        cells += [f"{edges:,}", f"{edges / size**2:.1%}", str(shape.num_graphs), describe_bytes(round(kept * edges))]
-        rows.append([name, str(size), *cells])
+        batch = stage_batch(config, name, number["train"]).num_graphs
+        rows.append([name, size, *cells, f"{edges:,}", f"{edges / size**2:.1%}", batch, describe_bytes(kept)])
     print_rows(output_console(), headings, rows, right=headings[1:])
-    print(f"\nA step keeps {kept:.0f} bytes for each edge until its backward pass (model.kind {config.model.kind}).")
+    kind = config.model.kind
+    print(f"\nA step keeps {kept / edges:.0f} bytes for each edge until its backward pass (model.kind {kind}).")
 
 
-def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
-    """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
+def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[tuple[int, float]]":
+    """Measure every stage and print prediction and measurement beside each other, line by line as they come.
+
+    Returns what steps keep and how long they take, also of a single instance of the smallest size: what a step takes
+    however little is in it.
+    """
     from kdgat.base import describe_bytes
-    from kdgat.lap.training.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
-    from kdgat.lap.training.schedule import instances
+    from kdgat.lap.training.memory import kept_bytes, stage_batch, step_bytes
+    from kdgat.lap.training.schedule import PROCESS_BYTES, instances
     from kdgat.lap.training.step_measurement import measure_step
 
-    kept = kept_bytes_per_edge(config)
+    sizes = {name: config.progression[name].size for name in config.chosen()}
     line = "{:<16} {:>6} {:>6} {:>12} {:>12} {:>8} {:>12}"
     print("\n" + line.format("stage", "n", "batch", "predicted", "measured", "ratio", "s per step"))
     measured = []
-    for name in config.chosen():
-        size = config.progression[name].size
+    for name, size in sizes.items():
         number = instances(config, name, counts)["train"]
-        one = measure_step(config, name, number, config.training.accelerator, num_steps)
-        shape = batch_shape(size, number, config.graph, config.training_for(name))
-        predicted = predict_step_bytes(kept, shape, size, config.graph) + (0 if one.on_gpu else PROCESS_BYTES)
-        cells = (size, one.num_graphs, describe_bytes(predicted), describe_bytes(one.peak_bytes))
+        batch = stage_batch(config, name, number)
+        one = measure_step(config, name, number, num_steps)
+        predicted = step_bytes(config, name, number) + (0 if one.on_gpu else PROCESS_BYTES)
+        cells = (size, batch.num_graphs, describe_bytes(predicted), describe_bytes(one.peak_bytes))
         ratio = f"{one.peak_bytes / predicted:.2f}"
         print(line.format(name, *cells, ratio, f"{one.step_s:.4f}"), flush=True)
-        measured.append(one)
-    return measured
-
-
-def measure_smallest(config: "LapConfig", num_steps: int) -> "Measurement":
-    """Measure batches of one instance of the smallest size: what a step takes however little is in it."""
-    from kdgat.lap.training.step_measurement import measure_step
-
-    name = min(config.chosen(), key=lambda one: config.progression[one].size)
-    return measure_step(config, name, 1, config.training.accelerator, num_steps)
+        measured.append((kept_bytes(size, config) * batch.graphs_at_once * batch.num_parts, one.step_s))
+    smallest = min(sizes, key=lambda name: sizes[name])
+    return [*measured, (kept_bytes(sizes[smallest], config), measure_step(config, smallest, 1, num_steps).step_s)]

@@ -90,7 +90,7 @@ class LapFamily(Family):
             rates = read_rates(options["measured"])
         else:
             rates = RATES["gpu" if all(job.gpus for job in trained) else "cpu"] if jobs else rates_here()
-        counts = None if config.data.source is None else count_files(config)
+        counts = count_files(config)
         forecasts = forecast(config, run.plan, rates, counts)
         return PlanTable(
             headings=("instances", "batch", "steps", "memory", "time"),
@@ -101,7 +101,7 @@ class LapFamily(Family):
 
     def data_size(self, config: LapConfig) -> DataSize:
         """Return the instances of all chosen stages that train."""
-        counts = None if config.data.source is None else count_files(config)
+        counts = count_files(config)
         total = sum(instances(config, name, counts)["train"] for name in config.chosen())
         source = "as the configuration generates them" if counts is None else f"counted in {config.data.source}"
         return DataSize("generated" if counts is None else str(config.data.source), total, source)
@@ -110,7 +110,7 @@ class LapFamily(Family):
         """Return what `kdgat plan lap` predicts for stages on a processor; of a GPU nothing was measured."""
         config = run.config
         assert isinstance(config, LapConfig)
-        counts = None if config.data.source is None else count_files(config)
+        counts = count_files(config)
         source = f"predicted from the configuration, for {RATES['cpu'].device}"
         found = {}
         for planned, one in zip(run.plan, forecast(config, run.plan, RATES["cpu"], counts), strict=True):

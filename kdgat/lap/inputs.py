@@ -11,7 +11,7 @@ from kdgat.lap.instances.files import count_size, find_files
 from kdgat.lap.names import FAMILY, PREPARE, START
 from kdgat.lap.plan import members, plan_lap
 from kdgat.lap.sections import TrainingStageConfig
-from kdgat.lap.training.memory import job_memory
+from kdgat.lap.training.schedule import job_memory
 from kdgat.lap.training.start import check_lap_start, starting_weights
 from kdgat.run import PlannedStage, Run
 from kdgat.stage import StageInput

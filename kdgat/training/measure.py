@@ -11,9 +11,11 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from lightning import LightningModule
@@ -27,9 +29,6 @@ from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric, make_optimizer, products_of
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
 Answer = TypeVar("Answer")
 
 
@@ -41,23 +40,6 @@ class StepMeasurement:
     peak_bytes: int  # of the process (CPU) or of the allocator (GPU)
     step_s: float  # seconds per step, median
     on_gpu: bool
-
-
-def count_kept_bytes(module: LightningModule, batch: Batch) -> int:
-    """Count the bytes of all tensors that autograd keeps of one training step, each storage once."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
-    kept: dict[int, int] = {}
-
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
-
-    with Averages().listen(module), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = module.training_step(batch)
-    del loss  # until here every storage is alive, so that no address stands for two
-    return sum(kept.values())
 
 
 @dataclass(frozen=True)
@@ -82,6 +64,31 @@ def measure_allocation(function: Callable[[], object]) -> Allocation:
     events.sort(key=lambda event: event.start_ns())
     totals = list(itertools.accumulate(event.nbytes() for event in events))
     return Allocation(max(totals, default=0), totals[-1] if totals else 0)
+
+
+def measure_training_step(module: LightningModule, make_batch: Callable[[], Batch], precision: str) -> tuple[int, int]:
+    """Return the bytes that a step on the CPU keeps until its backward pass, and the most of it with all states."""
+    # States of the optimizer stay from step to step: they are made before anything is counted.
+    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
+    losses: list[Any] = []
+
+    def forwards() -> None:
+        batch = make_batch()
+        is_half = precision.endswith("-mixed")
+        with Averages().listen(module), torch.autocast("cpu", torch.bfloat16, enabled=is_half):
+            losses.append(module.training_step(batch))
+
+    def step() -> None:
+        forwards()
+        losses.pop().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    kept = measure_allocation(forwards).end_bytes
+    losses.clear()
+    weights = sum(parameter.nbytes for parameter in module.parameters())
+    return kept, measure_allocation(step).peak_bytes + 3 * weights
 
 
 @contextlib.contextmanager
@@ -138,32 +145,13 @@ def run_alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
     Raises:
         UserError: what went wrong there, or that it ended without a word, as when it is killed.
     """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(target=answer, args=(sender, function, *arguments))
-    process.start()
-    sender.close()
-    try:
-        received: tuple[bool, Any] = receiver.recv()
-    except EOFError:
-        process.join()
-        raise UserError(
-            f"the process that measured it ended with status {process.exitcode} (-9: killed, as for lack of memory)"
-        ) from None
-    process.join()
-    succeeded, found = received
-    if not succeeded:
-        raise UserError(found)
-    result: Answer = found
-    return result
-
-
-def answer(sender: Connection, function: Callable[..., Any], *arguments: Any) -> None:
-    """Send (True, what a function returns), or (False, why it could not)."""
-    try:
-        sender.send((True, function(*arguments)))
-    except (RuntimeError, ValueError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-        sender.send((False, f"{type(error).__name__}: {error}"))
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        try:
+            return process.submit(function, *arguments).result()
+        except BrokenProcessPool:
+            raise UserError("the process that measured it was killed, as for lack of memory") from None
+        except (RuntimeError, ValueError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
+            raise UserError(f"{type(error).__name__}: {error}") from None
 
 
 def current_bytes() -> int:

@@ -17,7 +17,7 @@ from kdgat.trees.inputs import check_files, trees_run
 from kdgat.trees.names import FAMILY as NAME
 from kdgat.trees.names import PRETRAIN
 from kdgat.trees.training.counts import estimate_counts
-from kdgat.trees.training.recommendation import describe_memory, pretraining_seconds, stage_bytes
+from kdgat.trees.training.recommendation import describe_memory, epoch_seconds, pretraining, stage_bytes
 
 if TYPE_CHECKING:
     from torch import nn
@@ -77,7 +77,8 @@ class TreesFamily(Family):
         counts = estimate_counts(config)
         taken = {planned.name: stage_bytes(planned, counts) for planned in run.plan}
         device = "gpu" if any(jobs[planned.name].gpus for planned in run.plan if planned.name in jobs) else "cpu"
-        seconds = math.ceil(pretraining_seconds(config, counts, device))
+        own = pretraining(config)
+        seconds = math.ceil(own.training.max_epochs * epoch_seconds(own, counts, device))
         source = "steps measured on a core" if device == "cpu" else "what a GPU takes at most, which was not measured"
         return PlanTable(
             times={planned.name: Estimate(seconds, None, source) for planned in run.plan if planned.stage == PRETRAIN},

@@ -15,24 +15,26 @@ from numpy.typing import NDArray
 
 from kdgat.base import validate_config
 from kdgat.base.files import list_folder
-from kdgat.graphs import GraphStore
+from kdgat.graphs import GraphColumns, GraphStore
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.stage.directory import CHECKPOINT_GLOB
 from kdgat.training import SeveralFits, load_weights, seed_everything, train_stage, use_expandable_segments
 from kdgat.training.allocator import keep_freed_memory
+from kdgat.training.batch_size import cut
 from kdgat.training.device import release_memory
+from kdgat.training.measure import measure_training_step
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
-from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
+from kdgat.trees.names import FAMILY, GIN, PRETRAIN, START, TRAIN, VALIDATION
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import FEATURE_VERSION, KINDS, FinetuneStageConfig, PretrainStageConfig, read_encoder
 from kdgat.trees.training.finetuning import FinetuneObjective, Task, load_encoder, start_head
 from kdgat.trees.training.labels import choose_labelled, labelled
-from kdgat.trees.training.peak import measure_peak
+from kdgat.trees.training.memory import predict_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
-from kdgat.trees.training.source import TreeBatchSource
+from kdgat.trees.training.source import TreeBatchSource, counts_of
 from kdgat.trees.training.start import check_encoder
 
 logger = logging.getLogger(__name__)
@@ -73,6 +75,36 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
         return outcome
     memory = measure_peak(config, objective, train.columns, training, int(outcome.metrics["epochs"]))
     return Finished(metrics={**outcome.metrics, **memory}, artifacts=outcome.artifacts)
+
+
+def measure_peak(
+    config: PretrainStageConfig,
+    objective: PretrainObjective,
+    columns: GraphColumns,
+    source: TreeBatchSource,
+    epochs: int,
+) -> dict[str, float]:
+    """Return predicted and measured bytes of the largest part of a batch among these epochs, once training is over.
+
+    CUDA's allocator has counted while this process trained, which is less than all where a stage was resumed. On the
+    CPU the memory of a process says little about a batch of some megabytes: a step more is counted by torch's profiler,
+    after which the weights of `objective` are spent.
+    """
+    batches = (indices for epoch in range(epochs) for indices in source.plan(epoch))
+    parts = [part for indices in batches for part in cut(indices, config.training.accumulate)]
+    predicted = [predict_peak(PRETRAIN, config, counts_of(columns, part)) for part in parts]
+    largest = int(np.argmax(predicted))
+    on_gpu = next(objective.parameters()).device.type == "cuda"
+    if on_gpu:
+        measured = torch.cuda.max_memory_allocated()
+    else:
+        objective.cpu().train()
+        _, measured = measure_training_step(objective, lambda: source.gather(parts[largest]), config.training.precision)
+    return {
+        "peak_bytes": float(measured),
+        "predicted_peak_bytes": float(predicted[largest]),
+        "peak_on_gpu": float(on_gpu),
+    }
 
 
 def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:

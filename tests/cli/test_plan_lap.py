@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base import write_json_atomically
 from kdgat.lap.config import LapConfig
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.plan import plan_lap
-from kdgat.lap.training.schedule import Rates, write_rates
+from kdgat.lap.training.schedule import Rates
 from kdgat.run import OutputDirectory
 from kdgat.run.directory import RunIndex
 from kdgat.run.plan import make_spec
@@ -57,7 +58,7 @@ def test_two_stages_share_a_job_if_asked_and_what_would_fit_is_said(kdgat: Kdgat
 
 def test_hours_come_from_measured_rates_where_there_are_some(kdgat: Kdgat, tmp_path: Path) -> None:
     rates = Rates(device="a slow one", is_measured=True, step_s=100.0, byte_s=1e-12)
-    write_rates(tmp_path / "rates.json", rates)
+    write_json_atomically(tmp_path / "rates.json", rates.model_dump(mode="json"))
     status, printed, _ = kdgat(
         "plan", "lap", "--preset", "full", "--site", "osc-pitzer", "--measured", str(tmp_path / "rates.json")
     )

@@ -20,7 +20,7 @@ from kdgat.cluster.attendance import Connection
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.container.agreement import ImageNotes
 from kdgat.family.sweep import SweepRecord, TrialRecord
-from kdgat.lap.training.schedule import RATES, write_rates
+from kdgat.lap.training.schedule import RATES
 from kdgat.registry import Judgement, Registry
 from kdgat.run import OutputDirectory
 from kdgat.training.batch_size.search import BatchDecision, decision_path, write_decision
@@ -64,7 +64,7 @@ def make(folder: Path) -> None:
     (others / COMPARISON_FILE).write_text(found.model_dump_json(indent=2))
     cost = ModelCost(num_parameters=1, num_bytes=4, median_ms=1.0, percentile_99_ms=2.0, windows_per_second=3.0)
     Costs(device="cpu", seed=0, num_single=1, batch_size=1, models={"normal": cost}).write(others / "costs.json")
-    write_rates(others / "rates.json", RATES["cpu"])
+    write_json_atomically(others / "rates.json", RATES["cpu"].model_dump(mode="json"))
     (others / "detector.json").write_text(DetectorParameters(name="distill_gat").model_dump_json(indent=2))
     shutil.rmtree(folder / "data")
 

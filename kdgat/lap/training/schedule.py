@@ -1,4 +1,4 @@
-"""How long the stages of a run take, and which of them fit into one job.
+"""What the stages of a run take of memory and time, and which of them fit into one job.
 
 Rates of a device are seconds per training step and per byte that autograd keeps of it; `kdgat lap analyze --memory
 --json FILE` measures them, and `kdgat plan lap --measured FILE` uses what was measured.
@@ -13,23 +13,22 @@ from typing import Final
 import numpy as np
 from pydantic import Field
 
-from kdgat.base import Config, UserError, write_json_atomically
+from kdgat.base import MIB, Config, UserError
 from kdgat.base.kept import read_kept
+from kdgat.cluster import format_memory
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import Counts, count_size
-from kdgat.lap.names import PREPARE
 from kdgat.lap.plan import members
-from kdgat.lap.training.memory import (
-    PROCESS_BYTES,
-    batch_shape,
-    kept_bytes_per_edge,
-    num_edges,
-    predict_matrix_bytes,
-    predict_peak_bytes,
-)
+from kdgat.lap.training.memory import kept_bytes, stage_batch, step_bytes
 from kdgat.run import EVALUATION, PlannedStage
 
 SCHEMA_VERSION: Final = 1
+PROCESS_BYTES: Final = 600 * MIB  # torch, torch-geometric and lightning, loaded; measured
+GPU_PROCESS_BYTES: Final = 3672 * MIB  # of the host, with CUDA's libraries
+# A preparation or an evaluation holds this many matrices of n x n numbers of 8 bytes at its peak.
+PEAK_MATRICES: Final = 8
+JOB_HEADROOM: Final = 1.5  # of what a job asks for above what is predicted
+SMALLEST_JOB_MIB: Final = 2048
 USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and leaving
 # One instance generated, solved and made a graph on one CPU core, seconds = COST * (n / 1024) ** POWER; measured.
 PREPARE_S, PREPARE_POWER = 0.08, 2.05
@@ -98,52 +97,67 @@ def forecast(
         rates: of the device that trains.
         counts: size -> split -> instances, where they are read from files; None: as the configuration generates them.
     """
-    kept = kept_bytes_per_edge(config)
-    return [_forecast(config, planned, kept, rates, counts) for planned in plan]
+    return [_forecast(config, planned, rates, counts) for planned in plan]
 
 
-def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rates, counts: Counts | None) -> Forecast:
+def _forecast(config: LapConfig, planned: PlannedStage, rates: Rates, counts: Counts | None) -> Forecast:
     names = tuple(members(planned))
-    if planned.stage == EVALUATION:
-        return _evaluation(config, planned, counts)
-    if planned.stage == PREPARE:
-        return _preparation(config, planned, counts)
-    seconds, peak, total_steps, total_instances, graphs = 0.0, 0, 0, 0, 0
+    peak = stage_bytes(config, planned, counts)
+    if not names:
+        total, seconds = (_evaluation if planned.stage == EVALUATION else _preparation)(config, planned, counts)
+        return Forecast(planned.name, (), total, None, None, peak, seconds)
+    seconds, total_steps, total_instances, graphs = 0.0, 0, 0, 0
     for name in names:
-        size, training = config.progression[name].size, config.training_for(name)
-        number = instances(config, name, counts)
-        shape = batch_shape(size, number["train"], config.graph, training)
-        steps = training.max_epochs * -(-number["train"] // shape.num_graphs)
-        edges = num_edges(size, config.graph)
-        trained = training.max_epochs * number["train"] * edges * kept * rates.byte_s
-        validated = training.max_epochs * number["validation"] * edges * kept * rates.byte_s / 3.0  # forward alone
-        seconds += steps * shape.num_parts * rates.step_s + trained + validated
-        peak = max(peak, predict_peak_bytes(config, name, kept, number["train"]))
+        number, max_epochs = instances(config, name, counts), config.training_for(name).max_epochs
+        batch = stage_batch(config, name, number["train"])
+        steps = max_epochs * -(-number["train"] // batch.num_graphs)
+        passes = max_epochs * (number["train"] + number["validation"] / 3.0)  # validation goes forward alone
+        kept = passes * kept_bytes(config.progression[name].size, config)
+        seconds += steps * batch.num_parts * rates.step_s + kept * rates.byte_s
         total_steps, total_instances = total_steps + steps, total_instances + number["train"]
-        graphs = shape.num_graphs
-    return Forecast(planned.name, names, total_instances, graphs, total_steps, peak + PROCESS_BYTES, seconds)
+        graphs = batch.num_graphs
+    return Forecast(planned.name, names, total_instances, graphs, total_steps, peak, seconds)
 
 
-def _preparation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
+def _preparation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> tuple[int, float]:
     size: int = planned.config["size"]
     name = next(name for name in config.chosen() if config.progression[name].size == size)
     total = sum(instances(config, name, counts).values())
-    seconds = total * PREPARE_S * (size / 1024) ** PREPARE_POWER
-    return Forecast(planned.name, (), total, None, None, predict_matrix_bytes(size) + PROCESS_BYTES, seconds)
+    return total, total * PREPARE_S * (size / 1024) ** PREPARE_POWER
 
 
-def _evaluation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
-    chosen = config.chosen()
+def _evaluation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> tuple[int, float]:
     evaluation = config.evaluation
-    calls = (evaluation.repeats + evaluation.warm_ups) * (len(evaluation.methods) + len(chosen))
-    total, seconds, peak = 0, 0.0, 0
-    for name in chosen:
-        size = config.progression[name].size
+    calls = (evaluation.repeats + evaluation.warm_ups) * (len(evaluation.methods) + len(config.chosen()))
+    total, seconds = 0, 0.0
+    for name in config.chosen():
         tested = instances(config, name, counts)["test"]
         timed = min(tested, evaluation.measured_instances * len(config.data.families))
-        seconds += (timed * calls + tested) * SOLVE_S * (size / 1024) ** SOLVE_POWER
-        total, peak = total + tested, max(peak, predict_matrix_bytes(size))
-    return Forecast(planned.name, (), total, None, None, peak + PROCESS_BYTES, seconds)
+        seconds += (timed * calls + tested) * SOLVE_S * (config.progression[name].size / 1024) ** SOLVE_POWER
+        total += tested
+    return total, seconds
+
+
+def stage_bytes(config: LapConfig, planned: PlannedStage, counts: Counts | None = None) -> int:
+    """Return what the process of a stage takes, its steps or those that a search tries for it included."""
+    if names := members(planned):
+        largest = max(
+            config.training_for(name).search_bytes()
+            or step_bytes(config, name, instances(config, name, counts)["train"])
+            for name in names
+        )
+    else:
+        of_stage = [config.progression[name].size for name in config.chosen()]
+        size = max(of_stage) if planned.stage == EVALUATION else planned.config["size"]
+        largest = PEAK_MATRICES * 8 * size**2
+    return largest + PROCESS_BYTES
+
+
+def job_memory(config: LapConfig, planned: PlannedStage, *, has_gpu: bool) -> str:
+    """Return what a stage's job asks of the host's memory, with headroom, as `resources` has it: 6G."""
+    peak = GPU_PROCESS_BYTES if members(planned) and has_gpu else stage_bytes(config, planned)
+    mib = JOB_HEADROOM * peak / MIB
+    return format_memory(max(SMALLEST_JOB_MIB, -(-int(mib) // 1024) * 1024))
 
 
 def instances(config: LapConfig, name: str, counts: Counts | None) -> dict[str, int]:
@@ -154,14 +168,16 @@ def instances(config: LapConfig, name: str, counts: Counts | None) -> dict[str, 
     return counts[stage.size]
 
 
-def count_files(config: LapConfig) -> Counts:
-    """Count the instances of every chosen size in the files of `data.source`.
+def count_files(config: LapConfig) -> Counts | None:
+    """Count the instances of every chosen size in the files of `data.source`; None where they are generated.
 
     Raises:
         UserError: naming a file that is missing, or has none of a size.
     """
+    if config.data.source is None:
+        return None
     sizes = [config.progression[name].size for name in config.chosen()]
-    return {size: count_size(Path(config.data.source or ""), size) for size in sizes}
+    return {size: count_size(Path(config.data.source), size) for size in sizes}
 
 
 def pack(forecasts: Sequence[Forecast], walltime_s: int) -> list[Job]:
@@ -195,11 +211,6 @@ def fit_rates(device: str, measured: Sequence[tuple[int, float]]) -> Rates:
         if step_s >= 0.0 and byte_s > 0.0:
             return Rates(device=device, is_measured=True, step_s=step_s, byte_s=byte_s)
     return Rates(device=device, is_measured=True, step_s=0.0, byte_s=float((seconds / kept).max()))
-
-
-def write_rates(path: Path, rates: Rates) -> None:
-    """Write measured rates as JSON."""
-    write_json_atomically(path, rates.model_dump(mode="json"))
 
 
 def read_rates(path: Path) -> Rates:

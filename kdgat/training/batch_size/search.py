@@ -34,11 +34,11 @@ from kdgat.training.batch_size.limit import LimitedSource, Unit
 from kdgat.training.batch_size.trial import StepTrials, memory_budget, step_trials
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode
+from kdgat.training.footprint import UNLIMITED, largest_that_fits
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "batches.json"
-UNLIMITED: Final = 1 << 62
 
 Graphs = NDArray[np.int64]
 
@@ -267,30 +267,6 @@ class BatchSearch:
             f"{_mebibytes(taken)} with weights and moments; set training.memory_budget to at least "
             f"{-(-taken // MIB)}M, or choose a smaller model"
         )
-
-
-def largest_that_fits(fits: Callable[[int], bool], start: int, cap: int, *, is_exact: bool = True) -> int:
-    """Return the largest size up to `cap` that fits, 0 if none does: by doubling from `start`, or halving, then halves.
-
-    >>> largest_that_fits(lambda size: size <= 700, 32, 5000)
-    700
-    >>> largest_that_fits(lambda size: size <= 700, 32, 5000, is_exact=False)
-    512
-    """
-    low, high = 0, min(start, cap)
-    while fits(high):
-        if high == cap:
-            return cap
-        low, high = high, min(2 * high, cap)
-    while low == 0 and high > 1:
-        if fits(high // 2):
-            low = high // 2
-        else:
-            high //= 2
-    while is_exact and high - low > 1 and low > 0:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
 
 
 def _mebibytes(amount: float) -> str:

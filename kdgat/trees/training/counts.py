@@ -13,7 +13,6 @@ from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
-from kdgat.trees.sections import SyntheticKind
 from kdgat.trees.structure.tree import Tree, contract, count_paths
 from kdgat.trees.training.memory import TreeCounts
 from kdgat.trees.training.splits import SHARES
@@ -23,27 +22,24 @@ NUM_SAMPLES: Final = 20  # trees that are drawn, or files that are read
 
 @dataclass(frozen=True)
 class DatasetCounts:
-    """State how large trees are.
+    """State how large trees are."""
 
-    Attributes:
-        mean: of an average tree.
-        largest: of the one with most paths among those that were looked at.
-        num_training: trees that train.
-        source: what was looked at, for people.
-    """
-
-    mean: TreeCounts
-    largest: TreeCounts
-    num_training: int
-    source: str
+    mean: TreeCounts  # of an average tree
+    largest: TreeCounts  # the most of each among those that were looked at
+    num_training: int  # trees that train
+    source: str  # what was looked at, for people
 
     @classmethod
     def of(cls, trees: Iterable[Tree], num_training: int, source: str) -> DatasetCounts:
         """Count some trees, at least one."""
-        found = [count_tree(tree) for tree in trees]
-        mean = TreeCounts(*(sum(column) / len(found) for column in zip(*(one.numbers for one in found), strict=True)))
-        largest = TreeCounts(*(max(column) for column in zip(*(one.numbers for one in found), strict=True)))
-        return cls(mean, largest, num_training, source)
+        columns = list(zip(*map(count_tree, trees), strict=True))
+        mean = TreeCounts(*(sum(column) / len(column) for column in columns))
+        return cls(mean, TreeCounts(*map(max, columns)), num_training, source)
+
+    def of_part(self, num_trees: int) -> TreeCounts:
+        """Return the counts of some trees in the model at one time, of which one is the largest."""
+        counted = zip(self.mean, self.largest, strict=True)
+        return TreeCounts(*(mean * (num_trees - 1) + largest for mean, largest in counted))
 
 
 def count_tree(tree: Tree) -> TreeCounts:
@@ -62,7 +58,7 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     if data.data_root is None:
         from kdgat.trees.synthetic.dataset import draw
 
-        drawn = [one.tree for one in draw(_kind(config), data.classes, min(NUM_SAMPLES, data.train), data.seed)]
+        drawn = [one.tree for one in draw(data.kind, data.classes, min(NUM_SAMPLES, data.train), data.seed)]
         trees = [contract(tree) for tree in drawn] if data.contract else drawn
         return DatasetCounts.of(trees, data.train, f"{len(trees)} drawn trees")
     sources = find_trees(data).sources
@@ -78,12 +74,6 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     share = 1 - sum(SHARES.values())
     num_training = max(1, round(share * len(sources) * len(trees) / len(tried)))
     return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files")
-
-
-def _kind(config: TreesConfig) -> SyntheticKind:
-    generated = config.generated()
-    assert generated is not None
-    return generated.kind
 
 
 def _read(source: TreeSource, settings: ReadSettings) -> list[Tree]:

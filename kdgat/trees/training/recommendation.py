@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdgat.base import MIB, describe_bytes, validate_config
 from kdgat.base.text import describe_time
 from kdgat.cluster import format_memory
 from kdgat.cluster.resources import parse_memory
 from kdgat.run import PlannedStage
+from kdgat.training.footprint import BatchShape, batch_shape, largest_that_fits
 from kdgat.trees.config import TreesConfig
-from kdgat.trees.names import FINETUNE, GIN, PRETRAIN, SCRATCH
+from kdgat.trees.names import PRETRAIN
 from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig
 from kdgat.trees.training.counts import DatasetCounts
-from kdgat.trees.training.memory import (
-    TreeCounts,
-    predict_finetune_peak,
-    predict_gin_peak,
-    predict_peak,
-    work_of,
-)
+from kdgat.trees.training.memory import ARCHITECTURES, predict_peak, work_of
 
 GPU_SIZES: Final = ("8G", "12G", "16G", "24G")
 # CUDA's context, the code of the kernels, and what matrix products work with: nothing of it is seen by the allocator.
@@ -49,25 +43,12 @@ PATHS_PER_S: Final = {"cpu": 3_000.0, "gpu": 30_000.0}
 STEP_S: Final = {"cpu": 0.01, "gpu": 0.05}
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """Settings that fit a GPU.
+class Recommendation(NamedTuple):
+    """Settings that fit a GPU."""
 
-    Attributes:
-        gpu_mib: memory of the GPU.
-        config: of the pretraining, with these settings.
-        num_trees: of a batch, of average size.
-        most_trees: that would fit into one part of a batch.
-        peak_bytes: predicted, of tensors.
-        epoch_s: estimated, of an epoch of training.
-    """
-
-    gpu_mib: int
     config: PretrainStageConfig
-    num_trees: int
-    most_trees: int
+    most_trees: int  # that would fit into one part of a batch
     peak_bytes: int
-    epoch_s: float
 
     @property
     def overrides(self) -> list[str]:
@@ -103,67 +84,33 @@ def recommend(config: PretrainStageConfig, counts: DatasetCounts, gpu_mib: int) 
         most = most_trees(tried, counts, usable_bytes(gpu_mib))
         if most == 0:
             continue
-        at_once = min(wanted, most)
-        training = training.model_copy(update={"accumulate": math.ceil(wanted / at_once)})
+        training = training.model_copy(update={"accumulate": math.ceil(wanted / min(wanted, most))})
         tried = tried.model_copy(update={"training": training})
-        at_once = math.ceil(wanted / training.accumulate)
-        peak = predict_peak(tried, part_counts(counts, at_once)).bytes
-        return Recommendation(gpu_mib, tried, wanted, most, peak, epoch_seconds(tried, counts, wanted, "gpu"))
+        return Recommendation(tried, most, batch_peak(PRETRAIN, tried, counts))
     return None
-
-
-def part_counts(counts: DatasetCounts, num_trees: int) -> TreeCounts:
-    """Return the counts of some trees in the model at one time, of which one is the largest."""
-    return counts.mean.times(num_trees - 1).plus(counts.largest)
 
 
 def most_trees(config: PretrainStageConfig, counts: DatasetCounts, usable: float) -> int:
     """Return how many trees fit at one time."""
-
-    def fits(count: int) -> bool:
-        return predict_peak(config, part_counts(counts, count)).bytes <= usable
-
-    if not fits(1):
-        return 0
-    low, high = 1, 2
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
+    return largest_that_fits(lambda count: predict_peak(PRETRAIN, config, counts.of_part(count)) <= usable, start=1)
 
 
-def epoch_seconds(config: PretrainStageConfig, counts: DatasetCounts, num_trees: int, device: str) -> float:
-    """Return the time of an epoch of training with batches of some trees."""
-    steps = math.ceil(counts.num_training / num_trees) * config.training.accumulate
-    paths = counts.num_training * counts.mean.paths(config.encoder)
-    return steps * STEP_S[device] + paths * work_of(config.encoder) / PATHS_PER_S[device]
-
-
-def batch_counts(
-    counts: DatasetCounts, config: PretrainStageConfig | FinetuneStageConfig, share: float = 1.0
-) -> TreeCounts:
-    """Return the counts of the largest part of a batch, as it is cut by its budget and `training.accumulate`.
-
-    Args:
-        counts: of the trees.
-        config: of the stage.
-        share: of the training trees that the stage uses.
-    """
+def tree_batch(config: PretrainStageConfig | FinetuneStageConfig, counts: DatasetCounts) -> BatchShape:
+    """Return the largest batch of average trees, as it is cut by its budget and `training.accumulate`."""
     training, paths = config.training, config.batches.max_paths
-    available = max(1, round(share * counts.num_training))
-    mean = counts.mean
-    if paths is not None:
-        num_trees = min(training.batch_size, int(paths // mean.paths(config.encoder)))
-    else:
-        num_trees = {
-            "graphs": training.batch_size,
-            "nodes": int(training.max_nodes // mean.nodes),
-            "edges": int(training.max_edges // mean.ancestors),
-        }[training.batch_by]
-    whole = max(1, min(num_trees, available))
-    return part_counts(counts, math.ceil(whole / min(training.accumulate, whole)))
+    share = 1.0 if isinstance(config, PretrainStageConfig) else max(config.label_fractions)
+    return batch_shape(
+        training,
+        max(1, round(share * counts.num_training)),
+        nodes=counts.mean.nodes,
+        edges=counts.mean.ancestors,
+        max_graphs=None if paths is None else min(training.batch_size, paths // counts.mean.paths(config.encoder)),
+    )
+
+
+def batch_peak(stage: str, config: PretrainStageConfig | FinetuneStageConfig, counts: DatasetCounts) -> int:
+    """Return the bytes that the steps of a stage take above the process itself."""
+    return predict_peak(stage, config, counts.of_part(tree_batch(config, counts).graphs_at_once))
 
 
 def stage_bytes(planned: PlannedStage, counts: DatasetCounts) -> int | None:
@@ -171,17 +118,14 @@ def stage_bytes(planned: PlannedStage, counts: DatasetCounts) -> int | None:
 
     None of a stage that does not train.
     """
-    if planned.stage == PRETRAIN:
-        config = validate_config(PretrainStageConfig, planned.config)
-        return config.training.search_bytes() or predict_peak(config, batch_counts(counts, config)).bytes
-    if planned.stage in (FINETUNE, SCRATCH, GIN):
-        other = validate_config(FinetuneStageConfig, planned.config)
-        batch = batch_counts(counts, other, max(other.label_fractions))
-        return (
-            other.training.search_bytes()
-            or (predict_gin_peak if planned.stage == GIN else predict_finetune_peak)(other, batch).bytes
-        )
-    return None
+    if planned.stage not in ARCHITECTURES:
+        return None
+    config: PretrainStageConfig | FinetuneStageConfig = (
+        validate_config(PretrainStageConfig, planned.config)
+        if planned.stage == PRETRAIN
+        else validate_config(FinetuneStageConfig, planned.config)
+    )
+    return config.training.search_bytes() or batch_peak(planned.stage, config, counts)
 
 
 def pretraining(config: TreesConfig) -> PretrainStageConfig:
@@ -195,11 +139,13 @@ def pretraining(config: TreesConfig) -> PretrainStageConfig:
     )
 
 
-def pretraining_seconds(config: TreesConfig, counts: DatasetCounts, device: str) -> float:
-    """Estimate how long the pretraining of a run takes on "cpu", a core, or "gpu", if it does not stop early."""
-    own = pretraining(config)
-    num_trees = max(1, round(batch_counts(counts, own).nodes / counts.mean.nodes)) * own.training.accumulate
-    return own.training.max_epochs * epoch_seconds(own, counts, num_trees, device)
+def epoch_seconds(config: PretrainStageConfig, counts: DatasetCounts, device: str) -> float:
+    """Return the time of an epoch of training on "cpu", a core, or "gpu"."""
+    # The largest tree counts as the average ones that it is as large as.
+    at_once = counts.of_part(tree_batch(config, counts).graphs_at_once).nodes / counts.mean.nodes
+    steps = math.ceil(counts.num_training / (round(at_once) * config.training.accumulate)) * config.training.accumulate
+    paths = counts.num_training * counts.mean.paths(config.encoder)
+    return steps * STEP_S[device] + paths * work_of(config.encoder) / PATHS_PER_S[device]
 
 
 def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: DatasetCounts) -> Sequence[str]:
@@ -214,24 +160,26 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
         UserError: if `gpu_memory` cannot be read.
     """
     own = pretraining(config)
-    batch = batch_counts(counts, own)
-    peak = predict_peak(own, batch).bytes
-    seconds = {
-        device: pretraining_seconds(config, counts, device) / own.training.max_epochs for device in ("cpu", "gpu")
-    }
+    on_core, on_gpu = (describe_time(epoch_seconds(own, counts, device)) for device in ("cpu", "gpu"))
     lines = [
         f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths "
         f"({counts.source}).",
-        f"A step of the pretraining takes {describe_bytes(peak)} beside the process. An epoch takes "
-        f"{describe_time(seconds['cpu'])} on a core (estimated from measured steps), at most "
-        f"{describe_time(seconds['gpu'])} on a GPU (not measured).",
+        f"A step of the pretraining takes {describe_bytes(batch_peak(PRETRAIN, own, counts))} beside the process. An "
+        f"epoch takes {on_core} on a core (estimated from measured steps), at most {on_gpu} on a GPU (not measured).",
     ]
     if gpu_memory is None:
         return lines
     asked = parse_memory(gpu_memory)
     sizes = sorted({asked, *map(parse_memory, GPU_SIZES)})
     found = {size: recommend(own, counts, size) for size in sizes}
-    lines += ["", *_table(found, asked, own)]
+    lines += [
+        f"\nWhat fits of {own.encoder.kind} in {own.training.precision} "
+        f"({USABLE:.0%} of a GPU without the {describe_bytes(CONTEXT_BYTES)} of CUDA's context; parts: "
+        "training.accumulate; most trees: in one part):",
+        *_table(found, asked, counts),
+        "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that "
+        "was not measured.",
+    ]
     chosen = found[asked]
     if chosen is None:
         can_contract = config.data.data_root is not None and not config.data.contract
@@ -240,7 +188,7 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
     return [*lines, f"\nTo use what fits {gpu_memory}: {' '.join(f'-O {one}' for one in chosen.overrides)}"]
 
 
-def _table(found: Mapping[int, Recommendation | None], asked: int, own: PretrainStageConfig) -> list[str]:
+def _table(found: Mapping[int, Recommendation | None], asked: int, counts: DatasetCounts) -> list[str]:
     headings = ("GPU", "batch", "max_paths", "parts", "hidden", "interactions", "distances", "recompute",
                 "memory", "most trees", "epoch")  # fmt: skip
     rows: list[tuple[str, ...]] = [headings]
@@ -249,23 +197,14 @@ def _table(found: Mapping[int, Recommendation | None], asked: int, own: Pretrain
         if one is None:
             rows.append((name, "nothing fits", *[""] * (len(headings) - 2)))
             continue
-        encoder = one.config.encoder
+        encoder, training = one.config.encoder, one.config.training
         rows.append(
             (
-                name, f"{one.num_trees} trees", f"{one.config.batches.max_paths:,}",
-                str(one.config.training.accumulate),
+                name, f"{training.batch_size} trees", f"{one.config.batches.max_paths:,}", str(training.accumulate),
                 str(encoder.hidden), str(encoder.interactions), str(encoder.num_distances),
                 "yes" if encoder.recompute else "no", describe_bytes(one.peak_bytes), f"{one.most_trees:,}",
-                describe_time(one.epoch_s),
+                describe_time(epoch_seconds(one.config, counts, "gpu")),
             )
         )  # fmt: skip
-    widths = [max(len(row[place]) for row in rows) for place in range(len(headings))]
-    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return [
-        f"What fits of {own.encoder.kind} in {own.training.precision} "
-        f"({USABLE:.0%} of a GPU without the {describe_bytes(CONTEXT_BYTES)} of CUDA's context; parts: "
-        "training.accumulate; most trees: in one part):",
-        *table,
-        "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that "
-        "was not measured.",
-    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -10,12 +10,19 @@ from kdgat.graphs import ColumnStore, GraphColumns
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
+from kdgat.trees.training.memory import TreeCounts
 
 
 def path_sizes(columns: GraphColumns, encoder: EncoderConfig) -> NDArray[np.int64]:
     """Return how many paths an encoder reads of each tree, [G]: those upwards and those of its kind."""
     below = columns["branches"] if encoder.kind == "gtmp" else columns["general"]
     return np.asarray(columns["ancestors"]) + np.asarray(below)
+
+
+def counts_of(columns: GraphColumns, chosen: Sequence[int] | NDArray[np.int64]) -> TreeCounts:
+    """Sum the counts of trees."""
+    paths = (float(np.asarray(columns[name])[chosen].sum()) for name in ("ancestors", "branches", "general"))
+    return TreeCounts(float(columns.node_counts[chosen].sum()), *paths)
 
 
 def limit_of(batches: PathBudgetConfig, training: TrainingConfig) -> BatchLimit:

@@ -1,27 +1,19 @@
-from multiprocessing import Pipe
-
 import pytest
 import torch
 
+from benchmarks.lap_memory import count_kept_bytes, count_step
+from kdgat.base import UserError
 from kdgat.cluster import ResourceRequest
 from kdgat.graphs import TensorColumns
 from kdgat.lap.graphs.bipartite import build_graph
 from kdgat.lap.inputs import most_of, stage_requests
 from kdgat.lap.models import make_model
 from kdgat.lap.plan import plan_lap
-from kdgat.lap.training.memory import (
-    PROCESS_BYTES,
-    batch_shape,
-    job_memory,
-    kept_bytes,
-    kept_bytes_per_edge,
-    num_edges,
-    predict_step_bytes,
-)
+from kdgat.lap.training.memory import kept_bytes, num_edges, stage_batch, step_bytes
 from kdgat.lap.training.objective import WarmStartObjective
-from kdgat.lap.training.schedule import RATES, forecast
-from kdgat.lap.training.step_measurement import measure_here, measure_step, random_columns
-from kdgat.training.measure import answer, count_kept_bytes
+from kdgat.lap.training.schedule import PROCESS_BYTES, RATES, forecast, job_memory
+from kdgat.lap.training.step_measurement import measure_step, random_columns
+from kdgat.training.footprint import batch_shape
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, small_config
 
 
@@ -49,10 +41,7 @@ MODELS = (
 def test_what_a_plan_says_that_a_step_keeps_is_what_torch_keeps(model: list[str], loss: str, witnesses: int) -> None:
     graph = f"graph={{row_neighbours: 3, column_neighbours: 7, witnesses: {witnesses}}}"
     config = small_config([*model, loss, graph])
-    objective = WarmStartObjective(make_model(config.model), config.loss)
-    batch = TensorColumns.from_columns(random_columns(61, config.graph)).gather(torch.zeros(1, dtype=torch.int64))
-    counted = count_kept_bytes(objective, batch)
-    assert counted == kept_bytes(61, config.graph, config.model, config.loss)
+    assert count_step(61, config) == kept_bytes(61, config)
 
 
 def test_what_a_step_keeps_grows_with_the_edges_alone() -> None:
@@ -60,31 +49,32 @@ def test_what_a_step_keeps_grows_with_the_edges_alone() -> None:
     objective = WarmStartObjective(make_model(config.model), config.loss)
     columns = TensorColumns.from_columns(random_columns(96, config.graph))
     counted = count_kept_bytes(objective, columns.gather(torch.zeros(3, dtype=torch.int64)))
-    assert counted == pytest.approx(kept_bytes_per_edge(config) * 3 * num_edges(96, config.graph), rel=0.02)
+    assert counted == pytest.approx(3 * kept_bytes(96, config), rel=0.02)
 
 
 def test_a_deeper_network_keeps_more_and_parts_of_a_batch_less() -> None:
     shallow, deep = (
-        kept_bytes_per_edge(small_config([f"model.dual.rounds={rounds}", "model.dual.sweeps=0"])) for rounds in (1, 4)
+        kept_bytes(128, small_config([f"model.dual.rounds={rounds}", "model.dual.sweeps=0"])) for rounds in (1, 4)
     )
     assert 3 < deep / shallow < 5
-    config = small_config(["training.max_edges=65536", "training.accumulate=4"])
-    size = config.progression[LARGE].size
-    shape = batch_shape(size, 64, config.graph, config.training)
+    config, whole = (small_config(["training.max_edges=65536", f"training.accumulate={parts}"]) for parts in (4, 1))
+    shape = stage_batch(config, LARGE, 64)
     assert (shape.num_graphs, shape.graphs_at_once) == (64, 16)
-    whole = batch_shape(size, 64, config.graph, config.training.model_copy(update={"accumulate": 1}))
-    cut, uncut = (predict_step_bytes(shallow, one, size, config.graph) for one in (shape, whole))
-    assert uncut == pytest.approx(4 * cut, rel=1e-6)
+    assert step_bytes(whole, LARGE, 64) == pytest.approx(4 * step_bytes(config, LARGE, 64), rel=1e-6)
 
 
 def test_a_batch_holds_what_its_budget_and_the_instances_allow() -> None:
     config = small_config(["training.max_edges=2048"])
-    graph, training = config.graph, config.training
-    assert batch_shape(16, 100, graph, training).num_graphs == 4  # 512 edges each
-    assert batch_shape(16, 3, graph, training).num_graphs == 3
-    assert batch_shape(4096, 30, graph, training).num_graphs == 1  # above the budget: alone
-    assert batch_shape(16, 100, graph, training.model_copy(update={"batch_by": "graphs"})).num_graphs == 100
-    assert batch_shape(16, 1000, graph, training.model_copy(update={"batch_by": "nodes"})).num_graphs == 512
+
+    def num_graphs(size: int, available: int, **changed: str) -> int:
+        training = config.training.model_copy(update=changed)
+        return batch_shape(training, available, nodes=2 * size, edges=num_edges(size, config.graph)).num_graphs
+
+    assert num_graphs(16, 100) == 4  # 512 edges each
+    assert num_graphs(16, 3) == 3
+    assert num_graphs(4096, 30) == 1  # above the budget: alone
+    assert num_graphs(16, 100, batch_by="graphs") == 100
+    assert num_graphs(16, 1000, batch_by="nodes") == 512
 
 
 def test_a_job_asks_for_the_memory_that_is_predicted_unless_somebody_said_another() -> None:
@@ -113,26 +103,23 @@ def test_the_most_of_several_requests_is_taken_key_by_key() -> None:
 @pytest.mark.nightly
 def test_a_process_takes_no_more_than_is_predicted_and_no_less_than_autograd_keeps() -> None:
     config = small_config(["training.max_edges=1048576"])
-    size = config.progression[MEDIUM].size
-    shape = batch_shape(size, 2000, config.graph, config.training)
-    predicted = PROCESS_BYTES + predict_step_bytes(kept_bytes_per_edge(config), shape, size, config.graph)
+    shape = stage_batch(config, MEDIUM, 2000)
+    predicted = PROCESS_BYTES + step_bytes(config, MEDIUM, 2000)
     ballast = b"1" * int(1.2 * predicted)  # of this process alone
-    measured = measure_step(config, MEDIUM, 2000, "cpu", num_steps=2)
+    measured = measure_step(config, MEDIUM, 2000, num_steps=2)
     del ballast
-    assert measured.num_graphs == shape.num_graphs
     # What the heap takes above the tensors is anybody's: the same step took .56 to .98 of what is predicted.
     assert measured.peak_bytes < 1.15 * predicted
-    assert measured.peak_bytes - measured.start_bytes > 0.95 * measured.kept_bytes
+    kept = kept_bytes(config.progression[MEDIUM].size, config) * shape.graphs_at_once
+    assert measured.peak_bytes - measured.start_bytes > 0.95 * kept
     assert measured.step_s > 0.0
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing fails here")
 def test_a_stage_that_cannot_be_measured_says_why() -> None:
-    receiver, sender = Pipe(duplex=False)
-    answer(sender, measure_here, small_config().model_dump(mode="json"), SMALL, 4, "cuda", 2)
-    succeeded, reason = receiver.recv()
-    assert not succeeded
-    assert "CUDA" in reason
+    with pytest.raises(UserError, match=f"{SMALL}: .*CUDA.*: lower training.max_edges"):
+        measure_step(small_config(["training.accelerator=cuda"]), SMALL, 4, 2)
 
 
 def test_a_stage_that_searches_for_its_batches_asks_for_what_the_search_may_take() -> None:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base import UserError
+from kdgat.base import UserError, write_json_atomically
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import (
     RATES,
@@ -13,7 +13,6 @@ from kdgat.lap.training.schedule import (
     num_jobs,
     pack,
     read_rates,
-    write_rates,
 )
 from tests.lap.runs import MEDIUM, SMALL, make_config, small_config
 
@@ -64,7 +63,7 @@ def test_rates_are_found_again_in_what_they_would_have_taken(tmp_path: Path) -> 
     measured = [(kept, 0.01 + 2e-9 * kept) for kept in (10**6, 10**7, 10**8)]
     rates = fit_rates("a device", measured)
     assert (rates.step_s, rates.byte_s) == pytest.approx((0.01, 2e-9), rel=1e-6)
-    write_rates(tmp_path / "rates.json", rates)
+    write_json_atomically(tmp_path / "rates.json", rates.model_dump(mode="json"))
     assert read_rates(tmp_path / "rates.json") == rates
     one = fit_rates("a device", measured[:1])
     assert one.byte_s * 10**6 == pytest.approx(measured[0][1])

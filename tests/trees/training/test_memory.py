@@ -4,7 +4,10 @@ import torch
 
 from benchmarks.tree_memory import LENGTH_RANGE, Measurement, measure_here, measure_step
 from kdgat.graphs import TensorColumns
+from kdgat.training.footprint import total_bytes
+from kdgat.training.measure import measure_training_step
 from kdgat.trees.models.classifier import TreePredictor
+from kdgat.trees.names import FINETUNE, GIN, PRETRAIN
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.sections import (
     EncoderConfig,
@@ -17,15 +20,17 @@ from kdgat.trees.sections import (
 from kdgat.trees.structure.tree import count_paths
 from kdgat.trees.training.finetuning import FinetuneObjective, Task
 from kdgat.trees.training.memory import (
-    kept_bytes,
-    num_parameters,
-    predict_finetune_peak,
-    predict_gin_peak,
+    ARCHITECTURES,
+    ENCODER,
+    HEADS,
+    TreeCounts,
     predict_peak,
+    rows_of,
+    widths_of,
     work_of,
 )
-from kdgat.trees.training.peak import allocation, counts_of
 from kdgat.trees.training.pretraining import PretrainedTrees
+from kdgat.trees.training.source import counts_of
 from tests.trees.examples import columns_of, random_tree
 
 TOLERANCE = 0.15
@@ -39,6 +44,15 @@ CASES = [
 def config_of(encoder: dict, precision: str = "32-true", **sections) -> PretrainStageConfig:
     training = {"accelerator": "cpu", "precision": precision}
     return PretrainStageConfig(encoder=EncoderConfig(**encoder), training=training, **sections)
+
+
+def num_parameters(config: PretrainStageConfig) -> int:
+    return ARCHITECTURES[PRETRAIN].num_parameters(widths_of(config))
+
+
+def kept_bytes(config: PretrainStageConfig, batch: TreeCounts) -> float:
+    rows = {**rows_of(config, batch), "weight": num_parameters(config)}
+    return total_bytes(rows, widths_of(config), ENCODER, HEADS)
 
 
 def measured(config: PretrainStageConfig, num_nodes: int = 400) -> Measurement:
@@ -58,7 +72,7 @@ def test_what_a_step_is_predicted_to_take_is_what_torch_allocates(encoder, kind,
     config = config_of({**encoder, "kind": kind, "recompute": recompute}, precision)
     found = measured(config)
     assert kept_bytes(config, found.counts) == pytest.approx(found.kept_bytes, rel=0.08)
-    assert predict_peak(config, found.counts).bytes == pytest.approx(found.allocated_bytes, rel=TOLERANCE)
+    assert predict_peak(PRETRAIN, config, found.counts) == pytest.approx(found.allocated_bytes, rel=TOLERANCE)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +89,7 @@ def test_objectives_count_too(sections, recompute) -> None:
     config = config_of({"hidden": 48, "interactions": 2, "recompute": recompute}, **sections)
     found = measured(config)
     assert kept_bytes(config, found.counts) == pytest.approx(found.kept_bytes, rel=0.08)
-    assert predict_peak(config, found.counts).bytes == pytest.approx(found.allocated_bytes, rel=TOLERANCE)
+    assert predict_peak(PRETRAIN, config, found.counts) == pytest.approx(found.allocated_bytes, rel=TOLERANCE)
 
 
 def test_recomputation_keeps_what_is_predicted_and_less_than_half() -> None:
@@ -98,9 +112,8 @@ def test_what_a_fine_tuning_is_predicted_to_take_is_what_torch_allocates(encoder
     objective = FinetuneObjective(
         TreePredictor(config.encoder, HeadConfig(), 2, is_gin=is_gin), Task(("one", "other"))
     )  # fmt: skip
-    _, allocated = allocation(objective, lambda: tensors.gather(np.arange(10)), config)
-    predict = predict_gin_peak if is_gin else predict_finetune_peak
-    predicted = predict(config, counts_of(columns, range(10))).bytes
+    _, allocated = measure_training_step(objective, lambda: tensors.gather(np.arange(10)), config.training.precision)
+    predicted = predict_peak(GIN if is_gin else FINETUNE, config, counts_of(columns, range(10)))
     assert predicted == pytest.approx(allocated, rel=TOLERANCE)
 
 
@@ -129,7 +142,7 @@ def test_a_process_takes_what_is_predicted() -> None:
     del ballast
     assert found.steps is not None
     grown = found.steps.peak_bytes - found.steps.start_bytes
-    assert predict_peak(config, found.counts).bytes == pytest.approx(grown, rel=TOLERANCE)
+    assert predict_peak(PRETRAIN, config, found.counts) == pytest.approx(grown, rel=TOLERANCE)
 
 
 @pytest.mark.nightly
@@ -142,7 +155,7 @@ def test_cuda_allocates_what_is_predicted() -> None:
     found = measure_step(config, 50_000)
     assert found.steps is not None
     assert found.steps.on_gpu
-    assert predict_peak(config, found.counts).bytes == pytest.approx(found.steps.peak_bytes, rel=TOLERANCE)
+    assert predict_peak(PRETRAIN, config, found.counts) == pytest.approx(found.steps.peak_bytes, rel=TOLERANCE)
 
 
 def test_work_grows_with_width_rounds_and_recomputation() -> None:

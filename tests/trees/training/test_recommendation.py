@@ -6,13 +6,13 @@ from kdgat.base import UserError
 from kdgat.cluster.resources import parse_memory
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY
+from kdgat.trees.names import PRETRAIN
 from kdgat.trees.training.counts import DatasetCounts, count_tree, estimate_counts
 from kdgat.trees.training.memory import TreeCounts, predict_peak
 from kdgat.trees.training.recommendation import (
     GPU_SIZES,
     describe_memory,
     most_trees,
-    part_counts,
     pretraining,
     recommend,
     usable_bytes,
@@ -51,7 +51,11 @@ def test_small_trees_get_published_width_and_a_whole_batch_and_large_ones_are_co
     config, size = pretraining(config_of()), parse_memory("8G")
     small = recommend(config, SMALL, size)
     assert small is not None
-    assert (small.config.encoder.hidden, small.config.encoder.interactions, small.num_trees) == (64, 3, 64)
+    assert (small.config.encoder.hidden, small.config.encoder.interactions, small.config.training.batch_size) == (
+        64,
+        3,
+        64,
+    )
     assert (small.config.encoder.recompute, small.config.training.accumulate) == (False, 1)
     middle = recommend(config, times(200), size)
     assert middle is not None
@@ -67,7 +71,7 @@ def test_small_trees_get_published_width_and_a_whole_batch_and_large_ones_are_co
 def test_no_further_tree_fits() -> None:
     config, usable = pretraining(config_of()), usable_bytes(8192)
     most = most_trees(config, SMALL, usable)
-    fits = [predict_peak(config, part_counts(SMALL, count)).bytes <= usable for count in (most, most + 1)]
+    fits = [predict_peak(PRETRAIN, config, SMALL.of_part(count)) <= usable for count in (most, most + 1)]
     assert fits == [True, False]
     assert most_trees(config, SMALL, 1.0) == 0
 
