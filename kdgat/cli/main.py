@@ -33,7 +33,7 @@ OF_FAMILIES = (
     "train",
     "sweep",
     "evaluate",
-)  # groups whose `application` makes one command per family
+)  # groups whose module makes one command per family
 DEBUG_OPTION = "--debug"
 # What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
 COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
@@ -187,7 +187,7 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
         if name != wanted:
             application.add_typer(_placeholder(), name=name, help=group.help)
         elif name in OF_FAMILIES:
-            application.add_typer(_family_group(group.module, tokens), name=name, help=group.help)
+            application.add_typer(_family_group(name, group.module, tokens), name=name, help=group.help)
         elif group.is_single_command:
             application.add_typer(importlib.import_module(group.module).app)
         else:
@@ -286,9 +286,14 @@ def describe_version() -> str:
     return ", ".join(found)
 
 
-def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
-    """Return a group with one command per family."""
-    group: typer.Typer = importlib.import_module(module).application(_families_named(words))
+def _family_group(name: str, module: str, words: Sequence[str]) -> "typer.Typer":
+    """Return a group with one command per family, or with a group of those below it."""
+    from kdgat.cli import options
+
+    found, families = importlib.import_module(module), _families_named(words)
+    if make := getattr(found, f"{name}_command", None):
+        return options.family_commands(families, make)
+    group: typer.Typer = found.application(families)
     return group
 
 
