@@ -49,16 +49,4 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "SavedRun": "api",
-        "UserError": "base.errors",
-        "evaluate": "api",
-        "list_runs": "api",
-        "load_model": "api",
-        "load_run": "api",
-        "plan": "api",
-        "train": "api",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

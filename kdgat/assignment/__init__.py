@@ -40,21 +40,4 @@ if TYPE_CHECKING:
     from kdgat.assignment.reoptimiser import Reoptimiser as Reoptimiser
     from kdgat.assignment.result import Assignment as Assignment
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Assignment": "result",
-        "AssignmentBatch": "batch",
-        "CertificateError": "certificate",
-        "CostError": "errors",
-        "InfeasibleError": "errors",
-        "Reoptimiser": "reoptimiser",
-        "certify": "certificate",
-        "linear_sum_assignment": "exact",
-        "read_cost": "files",
-        "solve": "exact",
-        "solve_batch": "batch",
-        "solve_blocks": "large",
-        "solve_points": "large",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -25,24 +25,4 @@ if TYPE_CHECKING:
     from kdgat.base.text import MIB as MIB
     from kdgat.base.text import describe_bytes as describe_bytes
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Config": "configuration",
-        "ConfigurationError": "configuration",
-        "MIB": "text",
-        "UserError": "errors",
-        "check_file": "place",
-        "check_folder": "place",
-        "describe_bytes": "text",
-        "num_usable_cores": "cores",
-        "sha256_of_file": "files",
-        "sync_to_disk": "files",
-        "to_json": "files",
-        "unknown_key_text": "configuration",
-        "validate_config": "configuration",
-        "wait_until": "polling",
-        "write_bytes_atomically": "files",
-        "write_json_atomically": "files",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -34,24 +34,4 @@ if TYPE_CHECKING:
     from kdgat.canbus.stream import follow_file as follow_file
     from kdgat.canbus.stream import stream_recording as stream_recording
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "InjectionConfig": "settings",
-        "Messages": "messages",
-        "OnlineWindows": "features.online",
-        "ReadLimits": "messages",
-        "RecordingError": "messages",
-        "WindowConfig": "settings",
-        "find_recordings": "catalog",
-        "follow_file": "stream",
-        "inject_attacks": "injection.injection",
-        "make_vehicle": "simulation.synthetic",
-        "open_bus": "bus",
-        "read_recording": "logs",
-        "simulate": "simulation.synthetic",
-        "stream_recording": "stream",
-        "windows_to_graphs": "features.graphs",
-        "write_recording": "logs",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -27,24 +27,4 @@ if TYPE_CHECKING:
     from kdgat.cluster.site import load_site as load_site
     from kdgat.cluster.slurm import Slurm as Slurm
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "AttemptLedger": "history",
-        "AttemptLimits": "decision",
-        "AttemptRecord": "history",
-        "EndKind": "ending",
-        "Expectation": "expectation",
-        "LOCAL": "site",
-        "ResourceRequest": "resources",
-        "Resources": "resources",
-        "Site": "site",
-        "SiteError": "site",
-        "Slurm": "slurm",
-        "StopRequest": "child",
-        "decide": "decision",
-        "format_memory": "resources",
-        "format_walltime": "resources",
-        "load_site": "site",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

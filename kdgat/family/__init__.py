@@ -26,23 +26,4 @@ if TYPE_CHECKING:
     from kdgat.family.summary import verdict as verdict
     from kdgat.family.sweep import Sweep as Sweep
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "DataSize": "protocol",
-        "Detects": "protocol",
-        "Family": "protocol",
-        "Option": "protocol",
-        "PlanTable": "protocol",
-        "ScoringRequest": "protocol",
-        "Space": "space",
-        "Sweep": "sweep",
-        "family_config": "configuration",
-        "find_family": "registry",
-        "flattened": "summary",
-        "read_config": "configuration",
-        "read_runs": "summary",
-        "read_summary": "summary",
-        "verdict": "summary",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -26,24 +26,4 @@ if TYPE_CHECKING:
     from kdgat.graphs.store import GraphStore as GraphStore
     from kdgat.graphs.store import write_store as write_store
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "CORE": "schema",
-        "Column": "schema",
-        "ColumnStore": "placement",
-        "EDGE_ATTR": "schema",
-        "EDGE_INDEX": "schema",
-        "GraphColumns": "columns",
-        "GraphStore": "store",
-        "OnHost": "batches",
-        "Placed": "placement",
-        "Schema": "schema",
-        "TensorColumns": "batches",
-        "group_sizes": "batches",
-        "place_columns": "placement",
-        "places_of": "batches",
-        "pointers": "columns",
-        "write_store": "store",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

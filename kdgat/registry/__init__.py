@@ -20,17 +20,4 @@ if TYPE_CHECKING:
     from kdgat.registry.registry import RegistryError as RegistryError
     from kdgat.registry.registry import find_model as find_model
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "Judgement": "entry",
-        "ModelEntry": "entry",
-        "Promotion": "promotion",
-        "PromotionRule": "promotion_rule",
-        "Registry": "registry",
-        "RegistryError": "registry",
-        "ServiceChange": "entry",
-        "find_model": "registry",
-        "judge": "promotion",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -24,21 +24,4 @@ if TYPE_CHECKING:
     from kdgat.report.style import Picture as Picture
     from kdgat.report.style import blank as blank
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "BLACK": "style",
-        "BLUE": "style",
-        "Document": "document",
-        "GREY": "style",
-        "Key": "style",
-        "ORANGE": "style",
-        "PURPLE": "style",
-        "Picture": "style",
-        "RunContent": "content",
-        "Section": "document",
-        "VERMILLION": "style",
-        "blank": "style",
-        "provenance": "document",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -27,24 +27,4 @@ if TYPE_CHECKING:
     from kdgat.run.table import Table as Table
     from kdgat.run.table import counted as counted
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "EVALUATION": "finished",
-        "FinishedRun": "finished",
-        "Interval": "interval",
-        "Measure": "measure",
-        "OutputDirectory": "directory",
-        "PlannedStage": "plan",
-        "Run": "plan",
-        "RunConfig": "config",
-        "RunEnd": "end",
-        "RunError": "directory",
-        "StageRecord": "directory",
-        "StageState": "directory",
-        "Table": "table",
-        "WEIGHTS": "finished",
-        "counted": "table",
-        "run_locally": "local",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -27,24 +27,4 @@ if TYPE_CHECKING:
     from kdgat.stage.spec import StageSpec as StageSpec
     from kdgat.stage.work import Work as Work
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "EnvironmentFaultError": "errors",
-        "Failed": "outcome",
-        "FailureKind": "outcome",
-        "Finished": "outcome",
-        "Outcome": "outcome",
-        "Paused": "outcome",
-        "RunDirectory": "directory",
-        "RunDirectoryError": "errors",
-        "StageBusyError": "errors",
-        "StageInput": "spec",
-        "StageInputError": "errors",
-        "StageSpec": "spec",
-        "Work": "work",
-        "garbage_kept": "process",
-        "input_path": "directory",
-        "package_version": "provenance",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

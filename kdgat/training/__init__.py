@@ -27,24 +27,4 @@ if TYPE_CHECKING:
     from kdgat.training.weights import check_start as check_start
     from kdgat.training.weights import load_weights as load_weights
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "BatchLimit": "batch_size.limit",
-        "Deadline": "deadline",
-        "GraphSizes": "batch_size.limit",
-        "GraphSource": "graph_source",
-        "EpochSource": "source",
-        "Part": "parts",
-        "Parts": "parts",
-        "Preparation": "preparation",
-        "SeveralFits": "stage",
-        "TrainingConfig": "config",
-        "check_start": "weights",
-        "load_weights": "weights",
-        "one_thread": "threads",
-        "seed_everything": "random_state",
-        "train_stage": "stage",
-        "use_expandable_segments": "allocator",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

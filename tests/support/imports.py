@@ -27,7 +27,7 @@ class Source:
         self.texts = {name: path.read_text(encoding="utf-8") for name, path in self.paths.items()}
         self.trees = {name: ast.parse(text) for name, text in self.texts.items()}
         self.lazy_faces = {
-            name: table for name, tree in self.trees.items() if self.is_face(name) and (table := lazy_table(tree))
+            name: table for name, tree in self.trees.items() if self.is_face(name) and (table := lazy_table(name, tree))
         }
         self.imports = [one for name, tree in self.trees.items() for one in self._imports(name, tree)]
 
@@ -86,18 +86,11 @@ def import_statements(tree: ast.AST, is_for_types: bool = False) -> Iterator[tup
             yield from import_statements(node, is_for_types)
 
 
-def lazy_table(tree: ast.Module) -> dict[str, str] | None:
-    """Return the names of a lazy face, each with the module below the package that it comes from.
-
-    Its text is `__all__, __getattr__, __dir__ = lazy_names(__name__, {"name": "module", ...})`; any other has None.
-    """
+def lazy_table(package: str, tree: ast.Module) -> dict[str, str] | None:
+    """Return the names that a lazy face imports for type checkers, each with the module below it; None of another."""
     calls = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    tables = [call.args[1] for call in calls if ast.unparse(call.func).rpartition(".")[2] == "lazy_names"]
-    return ast.literal_eval(tables[0]) if tables else None
-
-
-def typed_table(package: str, tree: ast.Module) -> dict[str, str]:
-    """Return the names that a face imports for type checkers, each with the module below the package."""
+    if not any(ast.unparse(call.func).rpartition(".")[2] == "lazy_names" for call in calls):
+        return None
     return {
         alias.asname or alias.name: str(node.module).removeprefix(f"{package}.")
         for node, is_for_types in import_statements(tree)

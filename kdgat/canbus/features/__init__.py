@@ -23,20 +23,4 @@ if TYPE_CHECKING:
     from kdgat.canbus.features.schema import TRAIN as TRAIN
     from kdgat.canbus.features.schema import VALIDATION as VALIDATION
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "ATTACK_KINDS": "schema",
-        "EDGE_FEATURES": "schema",
-        "FEATURE_VERSION": "schema",
-        "INJECTED": "schema",
-        "INJECTED_VALIDATION": "schema",
-        "NODE_FEATURES": "schema",
-        "PACKINGS": "schema",
-        "RECORDINGS": "schema",
-        "SCHEMA": "schema",
-        "TRAIN": "schema",
-        "VALIDATION": "schema",
-        "window_chunks": "online",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -16,13 +16,4 @@ if TYPE_CHECKING:
     from kdgat.canbus.injection.injection import summarise_injection as summarise_injection
     from kdgat.canbus.injection.stretches import TrafficFile as TrafficFile
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "InjectedPool": "injection",
-        "TrafficFile": "stretches",
-        "clean_stretches": "injection",
-        "name_variant": "injection",
-        "summarise_injection": "injection",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -15,7 +15,4 @@ if TYPE_CHECKING:
     from kdgat.canbus.simulation.synthetic import num_recordings as num_recordings
     from kdgat.canbus.simulation.synthetic import write_dataset as write_dataset
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {"AttackKind": "attacks", "SIZES": "synthetic", "num_recordings": "synthetic", "write_dataset": "synthetic"},
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -18,16 +18,4 @@ if TYPE_CHECKING:
     from kdgat.training.batch_size.partition import reason_of as reason_of
     from kdgat.training.batch_size.search import settle_batches as settle_batches
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "BatchLimit": "limit",
-        "GraphSizes": "limit",
-        "StepStart": "partition",
-        "cut": "partition",
-        "double_parts": "partition",
-        "free_memory": "partition",
-        "reason_of": "partition",
-        "settle_batches": "search",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -12,4 +12,4 @@ if TYPE_CHECKING:
     from kdgat.training.loggers.beside import End as End
     from kdgat.training.loggers.beside import Loggers as Loggers
 
-__all__, __getattr__, __dir__ = lazy_names(__name__, {"End": "beside", "Loggers": "beside"})
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -17,15 +17,4 @@ if TYPE_CHECKING:
     from kdgat.training.ranks.processes import num_ranks as num_ranks
     from kdgat.training.ranks.processes import open_ranks as open_ranks
 
-__all__, __getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "FitOver": "group",
-        "Ranks": "group",
-        "Seat": "group",
-        "is_seated": "group",
-        "num_ranks": "processes",
-        "open_ranks": "processes",
-        "seat_at": "group",
-    },
-)
+__all__, __getattr__, __dir__ = lazy_names(__name__)
