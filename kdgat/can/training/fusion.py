@@ -28,8 +28,7 @@ from kdgat.can.models.scoring import (
     check_features,
     load_attention,
     load_autoencoder,
-    score_attention,
-    score_autoencoder,
+    score_network,
     window_states,
 )
 from kdgat.can.models.standardise import column_statistics
@@ -297,8 +296,8 @@ def member_states(
     check_features(attention_description, pool, str(gat_path))
     return window_states(
         [
-            score_autoencoder(autoencoder, pool, progress=phase_progress(directory, "autoencoder states")),
-            score_attention(attention, pool, progress=phase_progress(directory, "attention states")),
+            score_network(autoencoder, pool, progress=phase_progress(directory, "autoencoder states")),
+            score_network(attention, pool, progress=phase_progress(directory, "attention states")),
         ]
     )
 
