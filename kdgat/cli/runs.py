@@ -27,11 +27,6 @@ StageName = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 
 
-@app.callback()
-def runs() -> None:
-    """List, show and compare runs, and find the one that validated best."""
-
-
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last: state, what is left, how long stages ran, first score."""
