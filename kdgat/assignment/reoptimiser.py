@@ -360,7 +360,7 @@ class Reoptimiser:
             np.append(v, np.full(more_columns, self._dummy_duals[1])),
             np.append(column_of, idle),
         )
-        proof = prove_lines(*square, Costs(self._cheapest, self._is_integral), min(n, m))
+        proof = prove_lines(*square, Costs(lambda: Costs.of(self._oriented()).cheapest(), self._is_integral), min(n, m))
         if self._exceeds_precision(square[2], square[3], costs[is_real]):
             return None
         sign, bound = self._sign, proof.bound
@@ -387,9 +387,6 @@ class Reoptimiser:
             return False
         whole = all((duals == np.rint(duals)).all() for duals in (u, v))
         return not (whole and size < EXACT and self._is_integral())
-
-    def _cheapest(self) -> float:
-        return Costs.of(self._oriented()).cheapest()
 
     def _is_integral(self) -> bool:
         return self._oriented().is_integral()
