@@ -39,9 +39,9 @@ def list_some(names: Sequence[object], most: int) -> str:
     return f"{', '.join(map(str, names[:most]))}{more}"
 
 
-def suggest(name: str, known: Iterable[str], otherwise: str, cutoff: float = 0.5) -> str:
+def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
     """Ask whether the nearest of those that are known was meant; where none is near, say something else."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 

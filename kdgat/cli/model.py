@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kdgat.base import UserError
-from kdgat.base.text import suggest
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -275,7 +274,10 @@ def _dataset(registry: "Registry", dataset: str | None) -> str:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    return suggest(name, known, f"there is {', '.join(known) or 'none'}", cutoff=0.6)
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known) or 'none'}"
 
 
 def _open(path: Path | None) -> "Registry":

@@ -8,13 +8,13 @@ validation or test) and `group` (as the animal: a group is never divided between
 from __future__ import annotations
 
 import csv
+import difflib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kdgat.base import UserError, unknown_key_text
-from kdgat.base.text import suggest
 from kdgat.trees.names import SPLITS
 
 FILE, LABEL, TARGET, SPLIT, GROUP = "file", "label", "target", "split", "group"
@@ -46,7 +46,8 @@ class LabelTable:
 
     def unknown_file(self, row: LabelRow, root: Path, known: Sequence[str]) -> UserError:
         """Return an error that names the nearest file there is."""
-        hint = suggest(row.file, known, "take the row out, or add the file", cutoff=0.6)
+        near = difflib.get_close_matches(row.file, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else "take the row out, or add the file"
         return self.error(row.line, FILE, row.file, f"is no file of trees below {root}: {hint}")
 
 
