@@ -36,7 +36,7 @@ from kdgat.can.evaluation.metrics import average_precision
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.ranking import rank
 from kdgat.can.models.scaling import fit_scaling, logit
-from kdgat.can.models.scoring import fit_standardisation, score_attention
+from kdgat.can.models.scoring import fit_standardisation, score_network
 from kdgat.can.training.objective import DetectionObjective
 from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.canbus import InjectionConfig, WindowConfig, read_recording
@@ -183,9 +183,9 @@ def train(windows: Windows, config: CanConfig, scale: str, seed: int) -> GraphAt
 def score(model: GraphAttentionNetwork, windows: Windows, vehicles: Sequence[str]) -> list[dict[str, Any]]:
     """Return what the network is worth on each vehicle, at the calibrated threshold."""
     scaling = fit_scaling(
-        score_attention(model, windows.validation)["logit"], windows.validation.labels, method="temperature"
+        score_network(model, windows.validation)["logit"], windows.validation.labels, method="temperature"
     )
-    logits = score_attention(model, windows.test)["logit"]
+    logits = score_network(model, windows.test)["logit"]
     alarm = scaling.calibrated(logits) >= logit(THRESHOLD)
     rows = []
     for vehicle in vehicles:

@@ -18,8 +18,8 @@ FACE = """
 from typing import TYPE_CHECKING
 from kdgat.base import lazy_names
 if TYPE_CHECKING:
-    from kdgat.face.solve import solve
-    from kdgat.face.other import Reader
+    from kdgat.face.solve import solve as solve
+    from kdgat.face.other import Reader as Reader
 __all__, __getattr__, __dir__ = lazy_names(__name__)
 """
 

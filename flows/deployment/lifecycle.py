@@ -36,7 +36,7 @@ from flows.deployment.service import (
     UNKNOWN,
     Service,
     end,
-    home_of_server,
+    homes_of_servers,
     is_alive,
     other_machine,
     servers_text,
@@ -193,7 +193,7 @@ def status(log: Log) -> bool:
 
 def _is_up(here: Installation) -> bool:
     # Another installation's server may answer there, one that asks for no string.
-    home = home_of_server(here.port)
+    home = homes_of_servers().get(here.port)
     is_ours = home is not None and home.resolve() == here.home.resolve()
     return is_ours and answers(here.url, here.auth_string, PATIENT_ANSWER_S)
 

@@ -171,11 +171,6 @@ def homes_of_servers() -> dict[int, Path]:
     return dict(sorted(found.items()))
 
 
-def home_of_server(port: int) -> Path | None:
-    """Return the home of the installation whose server listens on a port of the loopback; None if it is none."""
-    return homes_of_servers().get(port)
-
-
 def servers_text(fix: str) -> str:
     """Name the servers that run with the command that reaches each, to be added to a message; empty if there are none.
 

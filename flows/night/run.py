@@ -1,6 +1,7 @@
 """What a night does once its flow has begun: train, compare, decide, report."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,27 +49,21 @@ ARTIFACT_KEY: Final = "night"
 MAX_DECISIONS: Final = 3  # of one night, where the model in service changes while it compares
 
 
+@dataclass(frozen=True)
 class NightRun:
     """One night: what its parts share."""
 
-    def __init__(
-        self,
-        config: CanConfig,
-        registry: Registry,
-        directory: NightlyDirectory,
-        rule: PromotionRule,
-        site: Site,
-        command_line: ResourceRequest,
-        profile: Path | None = None,
-    ) -> None:
-        self.config = config
-        self.dataset = config.data.dataset
-        self.registry = registry
-        self.directory = directory
-        self.rule = rule
-        self.site = site
-        self.command_line = command_line
-        self.profile = profile
+    config: CanConfig
+    registry: Registry
+    directory: NightlyDirectory
+    rule: PromotionRule
+    site: Site
+    command_line: ResourceRequest
+    profile: Path | None = None
+
+    @property
+    def dataset(self) -> str:
+        return self.config.data.dataset
 
     def run(
         self, inbox: Path | None, start_from: StartFrom, retrain: Retrain, keep_runs: int, settle_s: float

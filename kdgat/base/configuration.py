@@ -1,6 +1,5 @@
 """Configuration that refuses what it does not know: frozen models, presets in YAML, overrides by dotted path."""
 
-import difflib
 import json
 import re
 import types
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, Valida
 from pydantic_core import PydanticCustomError
 
 from kdgat.base.errors import UserError
+from kdgat.base.text import suggest
 
 KEY = "[key]"  # in pydantic's place of a mapping's key
 MAX_SHOWN = 80  # characters of a wrong value
@@ -84,8 +84,7 @@ FORMER_KEYS: Final = {
 
 def unknown_key_text(key: str, known: Sequence[str]) -> str:
     """Say that a key is unknown and which one was probably meant."""
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+    hint = suggest(key, known, f"known keys: {', '.join(sorted(known))}")
     return f"unknown key {key!r}: {hint}"
 
 

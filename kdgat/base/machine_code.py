@@ -35,6 +35,7 @@ from numba import njit
 from numba.core import caching
 
 import kdgat
+from kdgat.base.lazy import exports_of
 
 __all__ = ["UNCOUNTED", "compiled", "njit"]
 
@@ -52,7 +53,6 @@ _OURS: Final = "all sources "
 _IMPORT: Final = re.compile(
     r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]*(\([^)]*\)|.*)|import[ \t]+([\w.]+))", re.MULTILINE
 )
-_LAZY: Final = re.compile(r"^    from \w+\.([\w.]+) import (\w+) as \2$", re.MULTILINE)  # of what `lazy_names` gives
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
@@ -103,12 +103,6 @@ def _hash(content: bytes) -> str:
     return blake2b(content, digest_size=16).hexdigest()
 
 
-@cache
-def _lazy_table(face: Path) -> dict[str, str]:
-    """Return from which module of its root each name of a lazy face comes; nothing where a package has none."""
-    return {name: module for module, name in _LAZY.findall(face.read_text())}
-
-
 def _imported(source: str) -> Iterator[Path]:
     """Yield the files of the modules that a text imports of packages that are looked at."""
     for module, names, alone in _IMPORT.findall(source):
@@ -122,11 +116,11 @@ def _imported(source: str) -> Iterator[Path]:
         elif alone or not face.exists():
             yield from place.glob("*.py")
         else:  # a name of a lazy face comes from one module
-            table = _lazy_table(face)
+            table = exports_of(face)
             if not table:
                 yield face
             for name in re.findall(r"\w+", names):
-                path = ROOTS[package].joinpath(*table[name].split(".")) if name in table else place / name
+                path = ROOTS[package].joinpath(*table[name].split(".")[1:]) if name in table else place / name
                 if path.is_dir():
                     yield from path.glob("*.py")
                 elif path.with_suffix(".py").exists():

@@ -1,5 +1,7 @@
 """Amounts as people read them, and what is said of files that nothing here reads."""
 
+import difflib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +27,22 @@ def describe_time(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def list_some(names: Sequence[object], most: int) -> str:
+    """Name the first ones, and count the others.
+
+    >>> list_some(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(map(str, names[:most]))}{more}"
+
+
+def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
+    """Ask whether the nearest of those that are known was meant; where none is near, say something else."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else otherwise
 
 
 def describe_pickled(path: Path, instead: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from importlib import metadata
 from types import ModuleType
@@ -59,7 +59,7 @@ def find_cuda() -> Capability:
 def find_package(name: str) -> Capability:
     """Return whether a package of RAPIDS can be imported here, and for those with a trial whether it computes."""
     found = Capability(name, False, _version_of(name), NOT_INSTALLED)
-    if not _is_installed(name):
+    if importlib.util.find_spec(name) is None:
         return found
     device = find_cuda()
     if not device.usable:
@@ -111,21 +111,14 @@ _TRIALS: Final[dict[str, Callable[[ModuleType], None]]] = {
 }
 
 
-def _is_installed(name: str) -> bool:
-    return importlib.util.find_spec(name) is not None
-
-
 def _version_of(module: str) -> str | None:
-    for distribution in _distributions(module.replace("_", "-")):
+    name = module.replace("_", "-")
+    for distribution in (name, *(f"{name}-cu{major}" for major in CUDA_MAJORS)):
         try:
             return metadata.version(distribution)
         except metadata.PackageNotFoundError:
             continue
     return None
-
-
-def _distributions(name: str) -> Sequence[str]:
-    return (name, *(f"{name}-cu{major}" for major in CUDA_MAJORS))
 
 
 def _first_line(error: BaseException) -> str:

@@ -60,33 +60,24 @@ class NormalStageConfig(Config):
     training: TrainingConfig = TrainingConfig()
 
 
-class CurriculumStageConfig(Config):
+class CurriculumStageConfig(NormalStageConfig):
     """Configure `curriculum`: the same network, from easy to hard."""
 
-    gat: AttentionConfig = AttentionConfig()
-    loss: DetectionLossConfig = DetectionLossConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    training: TrainingConfig = TrainingConfig()
 
 
-class DistillAutoencoderStageConfig(Config):
+class DistillAutoencoderStageConfig(AutoencoderStageConfig):
     """Configure `distill_autoencoder`."""
 
     autoencoder: AutoencoderConfig = SMALL_AUTOENCODER
-    sampling: SamplingConfig = SamplingConfig()
     distillation: DistillationConfig = DistillationConfig()
-    training: TrainingConfig = TrainingConfig()
 
 
-class DistillAttentionStageConfig(Config):
+class DistillAttentionStageConfig(NormalStageConfig):
     """Configure `distill_gat`."""
 
     gat: AttentionConfig = SMALL_ATTENTION
-    loss: DetectionLossConfig = DetectionLossConfig()
-    sampling: SamplingConfig = SamplingConfig()
     distillation: DistillationConfig = DistillationConfig()
-    training: TrainingConfig = TrainingConfig()
 
 
 class FusionStageConfig(Config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from importlib import resources
@@ -287,7 +287,6 @@ def find_recordings(
     catalog: Path | str | None = None,
     leave_out: Sequence[str] = (),
     limits: ReadLimits | None = None,
-    on_recording: Callable[[RecordingFile], None] | None = None,
 ) -> RecordingCatalog:
     """Read every recording of a dataset once and return each content once, but those files that `leave_out` names.
 
@@ -300,7 +299,6 @@ def find_recordings(
         catalog: a YAML file of entries beside those that come with the package.
         leave_out: files, relative to the dataset's folder, that are no part of it.
         limits: how many bad rows of a recording are dropped and counted.
-        on_recording: called with each recording after it was read.
 
     Raises:
         DatasetError: without recordings.
@@ -319,12 +317,7 @@ def find_recordings(
     folder = entry.folder_in(data_root)
     if not folder.is_dir():
         raise DatasetError(_missing_folder_text(entry, Path(data_root), known=True))
-    files = []
-    for place in discover_recordings(folder, leave_out):
-        file = _read_file(place, entry, limits)
-        files.append(file)
-        if on_recording is not None:
-            on_recording(file)
+    files = [_read_file(place, entry, limits) for place in discover_recordings(folder, leave_out)]
     kept, dropped = _without_copies(files)
     return RecordingCatalog(tuple(kept), tuple(dropped))
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from kdgat.base.text import PICKLED, describe_pickled
+from kdgat.base.text import PICKLED, describe_pickled, list_some
 from kdgat.canbus.logs import end_of_lines
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, RecordingError
 from kdgat.canbus.names import is_recording, is_utf8, recording_stem, recording_suffix, tells_labels
@@ -43,9 +43,8 @@ class FolderContent:
         for path, reason in sorted(self.passed_over.items()):
             yield f"passed over: {_shown(path)} (no recording: {reason})"
         if self.beside:
-            names = ", ".join(_shown(Path(path.name)) for path in sorted(self.beside)[:_MAX_LISTED])
-            more = f" and {len(self.beside) - _MAX_LISTED} more" if len(self.beside) > _MAX_LISTED else ""
-            yield f"passed over, by their names: {names}{more}"
+            names = [_shown(Path(path.name)) for path in sorted(self.beside)]
+            yield f"passed over, by their names: {list_some(names, _MAX_LISTED)}"
         if cache := next((path for path in self.beside if path.suffix.lower() in PICKLED), None):
             yield f"{_shown(Path(cache.name))} {describe_pickled(cache, 'recordings are needed')}"
 

@@ -69,7 +69,6 @@ def inspect_file(
 def inspect_dataset(
     entry: DatasetEntry,
     data_root: Path | str,
-    limits: ReadLimits | None = None,
     on_recording: Callable[[RecordingInspection], None] | None = None,
     content: FolderContent | None = None,
 ) -> list[RecordingInspection]:
@@ -80,7 +79,7 @@ def inspect_dataset(
     inspections = []
     folder = entry.folder_in(data_root)
     for place in list_places(content or survey_folder(folder), folder):
-        inspection = _inspect(place, limits or ReadLimits())
+        inspection = _inspect(place, ReadLimits())
         if not place.scenario:
             inspection.usable = False
             inspection.notes.append(no_scenario(place.path, folder))

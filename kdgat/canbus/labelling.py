@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.base.files import read_utf8
+from kdgat.base.text import list_some
 from kdgat.canbus.messages import (
     MAX_IDENTIFIER,
     MAX_PAYLOAD_BYTES,
@@ -146,9 +147,8 @@ def read_attack_times(attacks: Path, path: Path) -> list[AttackTime]:
         return _read_table(attacks)
     captures = _captures(attacks)
     if recording_name(path)[1] not in captures:
-        raise RecordingError(
-            attacks, f"tells nothing of {recording_name(path)[1]!r}; it tells of {_listed(sorted(captures))}"
-        )
+        told = list_some(sorted(captures), MOST_SHOWN) or "nothing"
+        raise RecordingError(attacks, f"tells nothing of {recording_name(path)[1]!r}; it tells of {told}")
     found = _told(attacks, captures, path)
     if found is None:
         raise RecordingError(
@@ -277,15 +277,10 @@ def _why_none(messages: Messages, time: AttackTime) -> str:
     identifiers, counts = np.unique(messages.identifier, return_counts=True)
     if time.identifier not in identifiers:
         order = np.argsort(-counts, kind="stable")
-        shown = _listed([f"{identifier:X}" for identifier in identifiers[order]])
+        shown = list_some([f"{identifier:X}" for identifier in identifiers[order]], MOST_SHOWN) or "nothing"
         return f"id {time.identifier:X} never comes in the log; its ids are {shown}"
     return f"id {time.identifier:X} does not come then{f' with the payload {time.data}' if time.data else ''}"
 
 
 def _misfit(path: Path, attacks: Path, time: AttackTime, problem: str) -> RecordingError:
     return RecordingError(attacks, f"does not fit {path}: {time}: {problem}")
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
-    return f"{', '.join(names[:MOST_SHOWN])}{more}" if names else "nothing"

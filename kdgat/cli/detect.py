@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -146,7 +147,7 @@ def detect(
         if alarm_format == "csv":
             writer.write_heading()
         look = Look(with_habits=False)
-        chunks: Iterator[Messages] = stream if is_live else _until(stop, stream)
+        chunks: Iterator[Messages] = stream if is_live else takewhile(lambda _: not stop.is_set(), stream)
         if bus is None:  # times of a bus are those of the interface
             chunks = _looked_at(log or follow or Path(), chunks, look, reading, FEWEST_LIVE if is_live else 1)
         if profile is not None and learned is not None:
@@ -272,13 +273,6 @@ def _stopped_by_interrupt(compilation: Compilation, may_end: Callable[[], bool])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Messages]":
-    for chunk in chunks:
-        if stop.is_set():
-            return
-        yield chunk
 
 
 def _looked_at(

@@ -1,7 +1,6 @@
 """`kdgat evaluate FAMILY`: the detectors of a finished run on any data, for families that detect something."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,11 +23,6 @@ Profile = Annotated[
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="Folder below --data-root (default: the run's dataset).")
 ]
-
-
-def application(families: "Mapping[str, Family]") -> typer.Typer:
-    """Return the command group with one command per family that detects."""
-    return options.family_commands(families, evaluate_command)
 
 
 def evaluate_command(family: "Family") -> Any:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from kdgat.base import UserError
@@ -26,14 +27,6 @@ if TYPE_CHECKING:
 
     from kdgat.family import Family
 
-OF_FAMILIES = (
-    "config",
-    "plan",
-    "estimate",
-    "train",
-    "sweep",
-    "evaluate",
-)  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 # What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
 COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
@@ -55,7 +48,6 @@ class CommandGroup:
 
     module: str
     help: str
-    is_single_command: bool = False
 
 
 COMMAND_GROUPS: dict[str, CommandGroup] = {
@@ -64,33 +56,21 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "estimate": CommandGroup("kdgat.cli.estimate", "Estimate walltime and memory of jobs, and say why."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
-    "night": CommandGroup(
-        "kdgat.cli.night", "Retrain on new recordings; a better model goes into service.", is_single_command=True
-    ),
+    "night": CommandGroup("kdgat.cli.night", "Retrain on new recordings; a better model goes into service."),
     "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory, as a cluster job does."),
     "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
-    "detect": CommandGroup(
-        "kdgat.cli.detect",
-        "Find attacks in a log, in a file that grows, or on a bus.",
-        is_single_command=True,
-    ),
+    "detect": CommandGroup("kdgat.cli.detect", "Find attacks in a log, in a file that grows, or on a bus."),
     "profile": CommandGroup(
-        "kdgat.cli.profile",
-        "Learn what is usual of one vehicle, from minutes of it without attacks.",
-        is_single_command=True,
+        "kdgat.cli.profile", "Learn what is usual of one vehicle, from minutes of it without attacks."
     ),
-    "doctor": CommandGroup(
-        "kdgat.cli.doctor",
-        "Check this machine and its GPU, and print how to get missing parts.",
-        is_single_command=True,
-    ),
+    "doctor": CommandGroup("kdgat.cli.doctor", "Check this machine and its GPU, and print how to get missing parts."),
     "model": CommandGroup("kdgat.cli.model", "List trained models, say which is in service, export one as a file."),
     "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs: which validated best, what they used."),
-    "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
+    "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run."),
 }
 
 # What people want -> a command that does it, and the commands for it. `stage` is what jobs run.
@@ -186,12 +166,13 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
     for name, group in COMMAND_GROUPS.items():
         if name != wanted:
             application.add_typer(_placeholder(), name=name, help=group.help)
-        elif name in OF_FAMILIES:
-            application.add_typer(_family_group(group.module, tokens), name=name, help=group.help)
-        elif group.is_single_command:
-            application.add_typer(importlib.import_module(group.module).app)
+            continue
+        module = importlib.import_module(group.module)
+        own: typer.Typer | None = getattr(module, "app", None)  # not of groups with a command per family
+        if own is not None and len(own.registered_commands + own.registered_groups) == 1:  # it has the group's name
+            application.add_typer(own)
         else:
-            application.add_typer(importlib.import_module(group.module).app, name=name, help=group.help)
+            application.add_typer(own or _family_group(name, module, tokens), name=name, help=group.help)
     return application
 
 
@@ -286,9 +267,14 @@ def describe_version() -> str:
     return ", ".join(found)
 
 
-def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
-    """Return a group with one command per family."""
-    group: typer.Typer = importlib.import_module(module).application(_families_named(words))
+def _family_group(name: str, module: ModuleType, words: Sequence[str]) -> "typer.Typer":
+    """Return a group with one command per family, or with a group of those below it."""
+    from kdgat.cli import options
+
+    families = _families_named(words)
+    if make := getattr(module, f"{name}_command", None):
+        return options.family_commands(families, make)
+    group: typer.Typer = module.application(families)
     return group
 
 

@@ -28,11 +28,6 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be sub
 Diagram = Annotated[bool, typer.Option("--diagram", help="Print the stages as a Mermaid flowchart, for Markdown.")]
 
 
-def application(families: "Mapping[str, Family]") -> typer.Typer:
-    """Return the command group with one command per family."""
-    return options.family_commands(families, plan_command)
-
-
 def plan_command(family: "Family") -> Any:
     """Return the command that plans one family."""
 

@@ -12,7 +12,6 @@ import typer
 
 from kdgat.base import UserError
 from kdgat.cli import options
-from kdgat.cli.usage import usage
 
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
@@ -26,11 +25,6 @@ StageName = Annotated[
     str | None, typer.Argument(metavar="STAGE", help="Of this stage alone: its name, whole or short.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
-
-
-@app.callback()
-def runs() -> None:
-    """List, show and compare runs, and find the one that validated best."""
 
 
 @app.command("list")
@@ -266,7 +260,35 @@ def best(
         typer.echo(text, err=True)
 
 
-app.command()(usage)
+@app.command()
+def usage(
+    place: Annotated[
+        Path | None,
+        typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie, or their history (runs)."),
+    ] = None,
+    site: Annotated[str | None, typer.Option("--site", metavar="NAME", help="Read what this site has noted.")] = None,
+    family: options.OfFamily = None,
+    stage: options.OfStage = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object per stage and device.")] = False,
+) -> None:
+    """Show by stage and device what attempts took of the walltime and memory that they had asked for."""
+    from dataclasses import asdict
+
+    from kdgat.cli.tables import output_console, print_rows
+    from kdgat.cluster import load_site
+    from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
+
+    folder = find_history(place, load_site(site) if site is not None else None)
+    found = efficiencies([one for one in read_usages(folder) if family in (None, one.family)], stage)
+    if as_json:
+        _print_json([asdict(one) for one in found])
+        return
+    if not found:
+        which = " ".join(filter(None, (family, stage)))
+        typer.echo(f"{folder}: no attempt{which and f' at {which}'} is noted")
+        return
+    rows = [one.cells() for one in found]
+    print_rows(output_console(), EFFICIENCY_HEADINGS, rows, right=EFFICIENCY_HEADINGS[2:])
 
 
 def _validated(run: RunSummary) -> float:

@@ -1,7 +1,7 @@
 """`kdgat sweep FAMILY`: train configurations that differ in a few keys, and say which validates best."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -44,11 +44,6 @@ class _Request:
 
     space: "Space"
     objective: str
-
-
-def application(families: "Mapping[str, Family]") -> typer.Typer:
-    """Return the command group with one command per family."""
-    return options.family_commands(families, sweep_command)
 
 
 def sweep_command(family: "Family") -> Any:

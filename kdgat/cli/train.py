@@ -1,7 +1,6 @@
 """`kdgat train FAMILY`: the whole flow with one command."""
 
 import shlex
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -13,11 +12,6 @@ from kdgat.stage import garbage_kept
 if TYPE_CHECKING:
     from kdgat.family import Family
     from kdgat.run import OutputDirectory, RunEnd
-
-
-def application(families: "Mapping[str, Family]") -> typer.Typer:
-    """Return the command group with one command per family."""
-    return options.family_commands(families, train_command)
 
 
 def train_command(family: "Family") -> Any:

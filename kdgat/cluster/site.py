@@ -1,6 +1,5 @@
 """What differs between clusters, in one YAML file per site: how jobs are submitted there and how large they may be."""
 
-import difflib
 import logging
 import os
 import re
@@ -22,6 +21,7 @@ import kdgat
 from kdgat.base import Config, ConfigurationError, UserError, validate_config
 from kdgat.base.configuration import describe_yaml_error, read_yaml
 from kdgat.base.files import read_utf8
+from kdgat.base.text import suggest
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
 from kdgat.stage.gpus import memory_of
@@ -261,8 +261,7 @@ def load_site(name_or_path: str) -> Site:
         return read_site(found[name_or_path])
     if name_or_path == LOCAL:  # an installation without the checkout's files still runs on this machine
         return Site(name=LOCAL)
-    near = difflib.get_close_matches(name_or_path, [*found, LOCAL], n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}?" if near else f"known sites: {_known_text()}"
+    hint = suggest(name_or_path, [*found, LOCAL], f"known sites: {_known_text()}")
     folders = ", ".join(str(folder) for folder in site_folders())
     raise SiteError(f"site {name_or_path!r} is unknown: {hint} (searched: {folders}; see example.yaml for a new one)")
 

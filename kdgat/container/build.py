@@ -208,15 +208,11 @@ def build_in_folder(
         put_in_place(context / _IMAGE, out)
         return
     output = "\n".join(ending.last_lines)
-    meaning = _meaning(output)
+    meaning = next((meaning for line, meaning in _MEANINGS.items() if line in output), "")
     raise ImageError(
         f"apptainer build ended with status {ending.status}{f': {meaning}' if meaning else ''}\n"
         f"its last lines:\n{output}\nall of them: {log}"
     )
-
-
-def _meaning(output: str) -> str:
-    return next((meaning for line, meaning in _MEANINGS.items() if line in output), "")
 
 
 def _explain(error: OSError, option: str) -> str:

@@ -14,6 +14,7 @@ from kdgat.family.registry import find_family
 from kdgat.run import FinishedRun, Interval, Measure, OutputDirectory, RunError, StageState, counted
 from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.finished import has_results
+from kdgat.run.rerun import flat
 from kdgat.stage import RunDirectoryError, StageInputError
 from kdgat.stage.provenance import read_attempts
 
@@ -216,19 +217,13 @@ def _listed(names: Sequence[Sequence[str]], runs: Sequence[RunSummary]) -> list[
     return texts
 
 
-def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def flattened(config: Mapping[str, Any]) -> dict[str, str]:
     """Return nested configuration by dotted key, values as JSON writes them.
 
     >>> flattened({"training": {"max_epochs": 2}, "seeds": [0, 1]})
     {'training.max_epochs': '2', 'seeds': '[0, 1]'}
     """
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            found |= flattened(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value)
-    return found
+    return {key: one if isinstance(one, str) else json.dumps(one) for key, one in flat(config) if one != {}}
 
 
 @dataclass(frozen=True)

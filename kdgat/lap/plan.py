@@ -92,14 +92,8 @@ def _prepare(config: LapConfig, name: str) -> PlannedStage:
         "generate": None,
     }
     if data.source is None:  # numbers of instances matter only where they are generated
-        sections["generate"] = GeneratedConfig(
-            families=data.families,
-            seed=data.seed,
-            storage=data.storage,
-            train=stage.train,
-            validation=stage.validation,
-            test=stage.test,
-        )
+        counts = stage.model_dump(exclude={"size"})
+        sections["generate"] = GeneratedConfig(**data.model_dump(exclude={"source"}), **counts)
     return KINDS[PREPARE].plan(prepare_name(stage.size), str(stage.size), data.seed, sections)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
@@ -102,7 +102,7 @@ def render_document(document: Document) -> str:
     environment.filters["breakable"] = breakable
     environment.filters["legend"] = legend
     environment.filters["themed"] = lambda colour: f"var(--on-dark-{colour.lower().removeprefix('#')}, {colour})"
-    pictures = list(_pictures(document.sections))
+    pictures = [one for section in document.sections for group in section.pictures.values() for one in group]
     numbers = {id(picture): number for number, picture in enumerate(pictures)}
     figures = f"[{','.join(picture.figure.to_json() for picture in pictures)}]"
     return environment.get_template("page.html").render(
@@ -136,9 +136,3 @@ def _base64(content: bytes) -> str:
 
 def _read(name: str) -> bytes:
     return (resources.files("kdgat.report") / name).read_bytes()
-
-
-def _pictures(sections: Iterable[Section]) -> Iterable[Picture]:
-    for section in sections:
-        for group in section.pictures.values():
-            yield from group

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from kdgat.run.finished import EVALUATION as EVALUATION
     from kdgat.run.finished import WEIGHTS as WEIGHTS
     from kdgat.run.finished import FinishedRun as FinishedRun
-    from kdgat.run.interval import Interval as Interval
     from kdgat.run.local import run_locally as run_locally
+    from kdgat.run.measure import Interval as Interval
     from kdgat.run.measure import Measure as Measure
     from kdgat.run.plan import PlannedStage as PlannedStage
     from kdgat.run.plan import Run as Run

@@ -9,10 +9,9 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from kdgat.base import Config, ConfigurationError, unknown_key_text, validate_config
-from kdgat.base.configuration import load_preset
+from kdgat.base.configuration import apply_overrides, load_preset
 from kdgat.cluster import ResourceRequest
 from kdgat.cluster.estimate import DEFAULT_KEY, configured_request
-from kdgat.run import presets
 from kdgat.run.directory import RunError
 from kdgat.training import TrainingConfig
 
@@ -106,10 +105,18 @@ class RunConfig(Config):
     def from_preset(cls, preset: str, given: Mapping[str, Any], overrides: Sequence[str] = ()) -> Self:
         """Build a configuration from what is given, a preset for the rest, and overrides on top.
 
+        What is given of `training.<key>` holds for every stage: it also takes the place of a difference for that key
+        which the preset states in `training_of`. What is given of `training_of.<stage>.<key>` holds for one stage.
+
         Raises:
             ConfigurationError: naming key, value and fix.
         """
-        return presets.fill_preset(cls, cls.preset_package, preset, given, overrides, cls.default_differences)
+        content = load_preset(cls.preset_package, preset)
+        stated = given.get("training")
+        common = _with_mode({*_common_keys(overrides), *(stated if isinstance(stated, Mapping) else ())})
+        differences = _merged(cls.default_differences, content.get("training_of", {}))
+        content["training_of"] = _without(differences, common)
+        return apply_overrides(validate_config(cls, {**_merged(content, given), "preset": preset}), overrides)
 
     @classmethod
     def from_data(cls, content: Mapping[str, Any]) -> Self:
@@ -118,7 +125,12 @@ class RunConfig(Config):
 
     def completed(self, preset: str | None = None, overrides: Sequence[str] = ()) -> Self:
         """Return a configuration whose unset keys are those of a preset, with overrides on top; errors as above."""
-        return presets.complete(self, self.preset_package, preset, overrides, self.default_differences)
+        if preset is not None:
+            return self.from_preset(preset, self.model_dump(exclude_unset=True), overrides)
+        if not overrides:
+            return self
+        common = _without(self.model_dump()["training_of"], _common_keys(overrides))
+        return apply_overrides(self.model_copy(update={"training_of": common}), overrides)
 
 
 def refuse_unknown(key: str, names: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
@@ -126,3 +138,31 @@ def refuse_unknown(key: str, names: Sequence[str] | Mapping[str, Any], known: Se
     for name in names:
         if name not in known:
             raise PydanticCustomError("unknown_key", "{text}", {"text": f"{key}: {unknown_key_text(name, known)}"})
+
+
+def _common_keys(overrides: Sequence[str]) -> set[str]:
+    """Name the keys of `training` that overrides set for every stage."""
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    return _with_mode({key.removeprefix("training.") for key in keys if key.startswith("training.")})
+
+
+def _with_mode(keys: set[str]) -> set[str]:
+    """Return the keys, and `mode` beside `monitor`: of another metric, another end may be the better one."""
+    return keys | {"mode"} if "monitor" in keys else keys
+
+
+def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> dict[str, dict[str, Any]]:
+    """Return what stages differ in, without the keys that hold for every stage."""
+    return {
+        stage: {key: value for key, value in own.items() if key not in common} for stage, own in differences.items()
+    }
+
+
+def _merged(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested plain data in which `given` wins, key by key at any depth."""
+    merged = dict(content)
+    for key, value in given.items():
+        below = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return merged

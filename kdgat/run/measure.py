@@ -2,10 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Annotated, Final
 
-from kdgat.run.interval import Interval
+from pydantic import Field
+
+from kdgat.base import Config
+
+# Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the normal one is near enough.
+_T: Final = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class Interval(Config):
+    """Mean over seeds and draws of labels, with the 95 % interval of the mean over seeds."""
+
+    mean: _Finite
+    low: _Finite
+    high: _Finite
+    count: Annotated[int, Field(ge=0)]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Return the interval of Student's t; with one value the interval is that value.
+
+        >>> Interval.of([0.5, 0.7]).count
+        2
+        """
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        return cls.of_moments(statistics.fmean(values), deviation, len(values))
+
+    @classmethod
+    def of_moments(cls, mean: float, deviation: float, count: int) -> Interval:
+        """Return the same from the mean and the sample deviation of `count` values."""
+        if count < 2:
+            return cls(mean=mean, low=mean, high=mean, count=count)
+        half = _quantile(count) * deviation / math.sqrt(count)
+        return cls(mean=mean, low=mean - half, high=mean + half, count=count)
+
+    @classmethod
+    def pooled(cls, parts: Sequence[Interval]) -> Interval:
+        """Return the interval over the seeds of several intervals, none of which is in two of them.
+
+        >>> parts = [Interval.of([0.1, 0.2]), Interval.of([0.6])]
+        >>> round(Interval.pooled(parts).high, 9) == round(Interval.of([0.1, 0.2, 0.6]).high, 9)
+        True
+        """
+        count = sum(one.count for one in parts)
+        if count < 2:
+            return next(one for one in parts if one.count == count)
+        mean = sum(one.mean * one.count for one in parts) / count
+        squares = sum((one.count - 1) * one.deviation**2 + one.count * (one.mean - mean) ** 2 for one in parts)
+        return cls.of_moments(mean, math.sqrt(squares / (count - 1)), count)
+
+    @property
+    def deviation(self) -> float:
+        """Return the sample deviation that the interval was made of; 0 of a single value."""
+        return 0.0 if self.count < 2 else (self.high - self.low) / 2 * math.sqrt(self.count) / _quantile(self.count)
+
+    @property
+    def text(self) -> str:
+        """Write mean and interval."""
+        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})" if self.count > 1 else f"{self.mean:.3f}"
+
+
+def _quantile(count: int) -> float:
+    return _T[count - 2] if count - 2 < len(_T) else 1.96
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.base import Config
 from kdgat.run import RunConfig
 from kdgat.run.config import refuse_unknown
 from kdgat.trees.reading.settings import ReadSettings
@@ -18,7 +17,6 @@ from kdgat.trees.sections import (
     HeadConfig,
     OrderConfig,
     PathBudgetConfig,
-    SyntheticKind,
 )
 
 READ_KEYS = ("labels", "target", "contract")
@@ -28,15 +26,9 @@ READ_KEYS = ("labels", "target", "contract")
 StageName = Annotated[str, Field(json_schema_extra={"enum": list(KINDS.names)})]
 
 
-class DataConfig(Config):
+class DataConfig(GeneratedConfig):
     """State where trees come from: drawn, or read from files."""
 
-    kind: SyntheticKind = Field("neurons", description="of drawn trees")
-    classes: tuple[str, ...] | None = Field(None, description="of drawn trees; null: all of the kind")
-    seed: int = Field(0, ge=0, lt=10**9, description="of the drawn trees; all training seeds share them")
-    train: int = Field(600, ge=1, description="drawn trees to train on")
-    validation: int = Field(150, ge=1, description="drawn trees that choose the best epoch")
-    test: int = Field(300, ge=1, description="drawn trees to measure on, which nothing else sees")
     data_root: str | None = Field(None, description="folder of trees; null: they are drawn")
     labels: str | None = Field(None, description="table of labels: CSV with columns file, and label or target")
     target: str | None = Field(None, description="column of the table that is predicted; null: the only one")
@@ -114,8 +106,4 @@ class TreesConfig(RunConfig):
         """Return which trees are drawn; None where they are read."""
         if self.data.data_root is not None:
             return None
-        data = self.data
-        return GeneratedConfig(
-            kind=data.kind, classes=data.classes, seed=data.seed,
-            train=data.train, validation=data.validation, test=data.test,
-        )  # fmt: skip
+        return GeneratedConfig(**self.data.model_dump(include=set(GeneratedConfig.model_fields)))

@@ -95,12 +95,12 @@ class PathBudgetConfig(Config):
 class GeneratedConfig(Config):
     """State which trees are drawn."""
 
-    kind: SyntheticKind = "neurons"
-    classes: tuple[str, ...] | None = None  # null: all of the kind
-    seed: int = Field(0, ge=0, lt=10**9)
-    train: int = Field(600, ge=1, lt=LARGEST_COUNT)
-    validation: int = Field(150, ge=1, lt=LARGEST_COUNT)
-    test: int = Field(300, ge=1, lt=LARGEST_COUNT)
+    kind: SyntheticKind = Field("neurons", description="of drawn trees")
+    classes: tuple[str, ...] | None = Field(None, description="of drawn trees; null: all of the kind")
+    seed: int = Field(0, ge=0, lt=10**9, description="of the drawn trees; all training seeds share them")
+    train: int = Field(600, ge=1, lt=LARGEST_COUNT, description="drawn trees to train on")
+    validation: int = Field(150, ge=1, lt=LARGEST_COUNT, description="drawn trees that choose the best epoch")
+    test: int = Field(300, ge=1, lt=LARGEST_COUNT, description="drawn trees to measure on, which nothing else sees")
 
 
 class FileConfig(Config):

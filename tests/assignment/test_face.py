@@ -29,10 +29,3 @@ def test_every_name_is_there_and_is_documented() -> None:
 def test_importing_the_package_or_its_errors_loads_no_library() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n[]\n"
-
-
-def test_the_old_name_of_the_solver_is_the_solver() -> None:
-    from kdgat.lap.solver import exact
-
-    assert exact.solve is kdgat.assignment.solve
-    assert exact.linear_sum_assignment is kdgat.assignment.linear_sum_assignment

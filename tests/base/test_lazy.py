@@ -15,7 +15,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (folder / "__init__.py").write_text(
         "from typing import TYPE_CHECKING\n"
         "from kdgat.base.lazy import lazy_names\n"
-        "if TYPE_CHECKING:\n    from faced_package.inside import double as double\n"
+        "if TYPE_CHECKING:\n"
+        "    from faced_package.inside import double as double\n"
         "__all__, __getattr__, __dir__ = lazy_names(__name__)\n"
     )
     monkeypatch.syspath_prepend(tmp_path)

@@ -104,7 +104,8 @@ def test_of_a_lazy_face_only_the_modules_count_whose_names_are_imported(tmp_path
     faced = tmp_path / "faced"
     faced.mkdir()
     (faced / "__init__.py").write_text(
-        "if TYPE_CHECKING:\n    from mini.faced.first import one as one\n    from mini.faced.second import two as two\n"
+        "if TYPE_CHECKING:\n    from mini.faced.first import one as one\n"
+        "    from mini.faced.second import two as two\nlazy_names(__name__)\n"
     )
     for name in ("first", "second", "third"):
         (faced / f"{name}.py").write_text("")

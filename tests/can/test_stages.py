@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.models.scoring import load_attention, load_autoencoder, score_attention
+from kdgat.can.models.scoring import load_attention, load_autoencoder, score_network
 from kdgat.graphs import GraphStore
 from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, StageInput
 from kdgat.stage.runner import run_stage
@@ -56,7 +56,7 @@ def test_the_plain_detector_finds_planted_attacks(detector: RunDirectory, stores
     model, _ = load_attention(detector.weights_path)
     assert outcome.metrics["num_parameters"] == sum(p.numel() for p in model.parameters())
     store = GraphStore.open(stores["test-test_01_known"].path)
-    scores = score_attention(model, PooledStores([store.columns], features=(store.node_features, store.edge_features)))
+    scores = score_network(model, PooledStores([store.columns], features=(store.node_features, store.edge_features)))
     labels = np.asarray(store.columns["y"])
     assert scores["logit"][labels == 1].mean() > scores["logit"][labels == 0].mean() + 2
 
@@ -111,7 +111,7 @@ def test_a_student_agrees_with_its_teacher(
     assert isinstance(run_stage(directory, quiet=True), Finished)
     store = GraphStore.open(stores["validation"].path)
     pool = PooledStores([store.columns])
-    scores = [score_attention(load_attention(run.weights_path)[0], pool)["logit"] for run in (directory, detector)]
+    scores = [score_network(load_attention(run.weights_path)[0], pool)["logit"] for run in (directory, detector)]
     assert np.corrcoef(*scores)[0, 1] > 0.8
 
 

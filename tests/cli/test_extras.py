@@ -32,13 +32,13 @@ def test_extras_of_the_installed_package_are_those_for_users() -> None:
 
 
 def test_a_module_of_our_own_that_is_missing_is_a_fault_with_a_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMAND_GROUPS, "doctor", CommandGroup("kdgat.cli.nowhere", "", is_single_command=True))
+    monkeypatch.setitem(COMMAND_GROUPS, "doctor", CommandGroup("kdgat.cli.nowhere", ""))
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         main(["doctor"])
 
 
 def test_a_part_that_an_installed_package_lacks_is_no_missing_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(COMMAND_GROUPS, "doctor", CommandGroup("numba.nowhere", "", is_single_command=True))
+    monkeypatch.setitem(COMMAND_GROUPS, "doctor", CommandGroup("numba.nowhere", ""))
     with pytest.raises(ModuleNotFoundError, match="nowhere"):
         main(["doctor"])
 

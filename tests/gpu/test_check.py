@@ -11,8 +11,7 @@ import torch
 from kdgat.can.capabilities import CUDA, NOT_INSTALLED, Capability
 from kdgat.gpu import check, networks, numbers, rapids, repeats, speed, step, survival
 from kdgat.gpu.__main__ import main
-from kdgat.gpu.check import Part, Rows, check_gpu
-from kdgat.gpu.page import table
+from kdgat.gpu.check import Part, Rows, check_gpu, table
 
 
 @pytest.fixture

@@ -13,8 +13,7 @@ import pytest
 
 from kdgat.graphs import CORE, GraphColumns, GraphStore, Schema, write_store
 from kdgat.graphs import spool as spool_module
-from kdgat.graphs.reading import SCHEMA_VERSION_KEY
-from kdgat.graphs.store import StoreError
+from kdgat.graphs.store import SCHEMA_VERSION_KEY, StoreError
 from kdgat.stage import RunDirectory
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, empty_columns, random_columns
 

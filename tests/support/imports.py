@@ -87,13 +87,9 @@ def import_statements(tree: ast.AST, is_for_types: bool = False) -> Iterator[tup
 
 
 def lazy_table(package: str, tree: ast.Module) -> dict[str, str] | None:
-    """Return the names of a lazy face, each with the module below the package that it comes from.
-
-    It ends in `__all__, __getattr__, __dir__ = lazy_names(__name__)`, and gives what it imports for type checkers; any
-    other face has None.
-    """
+    """Return the names that a lazy face imports for type checkers, each with the module below it; None of another."""
     calls = [node.value for node in tree.body if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
-    if not any(ast.unparse(call.func) == "lazy_names" for call in calls):
+    if not any(ast.unparse(call.func).rpartition(".")[2] == "lazy_names" for call in calls):
         return None
     return {
         alias.asname or alias.name: str(node.module).removeprefix(f"{package}.")

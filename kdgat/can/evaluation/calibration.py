@@ -164,25 +164,23 @@ class FalseAlarmRate(Config):
     sentence: str
 
 
-def false_alarm_rate(
-    decision: ArrayLike, *, source: str = "benign validation windows", confidence: float = CONFIDENCE
-) -> FalseAlarmRate:
+def false_alarm_rate(decision: ArrayLike, *, source: str = "benign validation windows") -> FalseAlarmRate:
     """State the false-alarm rate of decisions bool [G] on windows known to be benign (Wilson 1927 interval)."""
     alarms = np.asarray(decision).astype(np.bool_)
     if not alarms.size:
         raise UserError(f"no {source}: a false-alarm rate cannot be stated")
     num_windows, num_alarms = int(alarms.size), int(np.count_nonzero(alarms))
-    low, high = wilson_interval(num_alarms, num_windows, confidence)
+    low, high = wilson_interval(num_alarms, num_windows, CONFIDENCE)
     rate = num_alarms / num_windows
     sentence = (
         f"{num_alarms:,} of {num_windows:,} {source} raise an alarm: {rate:.3%}"
-        f" ({confidence:.0%} interval {low:.3%} to {high:.3%}, windows taken as independent)."
+        f" ({CONFIDENCE:.0%} interval {low:.3%} to {high:.3%}, windows taken as independent)."
     )
     return FalseAlarmRate(
         rate=rate,
         low=low,
         high=high,
-        confidence=confidence,
+        confidence=CONFIDENCE,
         num_false_alarms=num_alarms,
         num_windows=num_windows,
         sentence=sentence,

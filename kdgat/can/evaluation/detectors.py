@@ -29,8 +29,7 @@ from kdgat.can.models.scoring import (
     check_features,
     load_attention,
     load_autoencoder,
-    score_attention,
-    score_autoencoder,
+    score_network,
     window_states,
 )
 from kdgat.can.training.fusion import KIND as FUSION
@@ -159,9 +158,7 @@ class DetectorSet:
     def _run(self, name: str, pool: PooledStores, progress: Progress | None) -> Columns:
         path = self._paths[name]
         check_features(self._descriptions[name], pool, str(path))
-        if self._descriptions[name]["kind"] == ATTENTION:
-            return score_attention(load_attention(path)[0], pool, progress=progress)
-        return score_autoencoder(load_autoencoder(path)[0], pool, progress=progress)
+        return score_network(self._load(name), pool, progress=progress)
 
     def _fusion_of(self, name: str) -> str | None:
         """Return the fusion weights behind a name such as `fusion_small_mlp`, None for a single model."""

@@ -192,23 +192,15 @@ def autoencoder_outputs(model: GraphAutoencoder, batch: Batch) -> Outputs:
     }
 
 
-def score_attention(
-    model: GraphAttentionNetwork,
+def score_network(
+    model: GraphAttentionNetwork | GraphAutoencoder,
     pool: PooledStores,
     indices: NDArray[np.int64] | None = None,
     progress: Progress | None = None,
 ) -> dict[str, NDArray[np.float32]]:
-    """Return `attention_outputs` of many windows; `logit` is the score."""
-    return run_model(model, pool, attention_outputs, indices, progress)
-
-
-def score_autoencoder(
-    model: GraphAutoencoder,
-    pool: PooledStores,
-    indices: NDArray[np.int64] | None = None,
-    progress: Progress | None = None,
-) -> dict[str, NDArray[np.float32]]:
-    """Return `autoencoder_outputs` of many windows; `score` is the log error that the configuration chose."""
+    """Return `attention_outputs` of many windows, with the score in `logit`, or `autoencoder_outputs`, in `score`."""
+    if isinstance(model, GraphAttentionNetwork):
+        return run_model(model, pool, attention_outputs, indices, progress)
     return run_model(model, pool, autoencoder_outputs, indices, progress)
 
 

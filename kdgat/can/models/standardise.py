@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kdgat.base import UserError
 
+LEAST_DEVIATION = 1e-2
 NO_ROWS = "the training stores hold no rows to standardise by: check the data of this dataset"
 
 
@@ -40,19 +41,19 @@ class Standardise(nn.Module):
 
 
 def column_statistics(
-    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-2, scaler: Any | None = None
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], scaler: Any | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and population deviation per column over the rows of all chunks [N, F].
 
     `chunks` is called twice: a sum of squares in one pass alone cancels for columns far from zero. A column that never
-    varies gets deviation 1, so that it maps to zero instead of to noise; one that hardly varies gets `minimum`, so
+    varies gets deviation 1, so that it maps to zero instead of to noise; one that hardly varies gets the least, so
     that a rare event does not reach the clamp at once. Raises UserError when there is no row.
 
     A `scaler` with scikit-learn's interface (`partial_fit`, `mean_`, `var_`) computes them instead, for that of cuml on
     a GPU: it sums in another order, in double precision still, which the single precision of the buffers hides.
     """
     mean, deviation = _fitted(chunks, scaler) if scaler is not None else _summed(chunks)
-    return mean, np.where(deviation < 1e-6, 1.0, np.maximum(deviation, minimum))
+    return mean, np.where(deviation < 1e-6, 1.0, np.maximum(deviation, LEAST_DEVIATION))
 
 
 def _fitted(

@@ -8,7 +8,7 @@ reads it (`kdgat/canbus/reading.py`) is left alone until it changes.
 import json
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -188,7 +188,8 @@ def gather_new_recordings(
     usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
     refusals = left | {name: file.refusal for name, file in known.items() if file.refusal}
     refused |= {str(scan.folder / name): reason for name, reason in refusals.items() if reason}
-    refused |= {shown(path): NO_UTF8 for path in _hidden_by_their_names(scan.folder)}
+    badly_named = (path for path in scan.folder.rglob("*") if not is_utf8(path) and is_recording(path))
+    refused |= {shown(path): NO_UTF8 for path in badly_named if path.is_file()}
     contents = scan.contents(inbox)
     marks = {file: f"{contents.get(file, '')} {reason}" for file, reason in refused.items()}
     newly_refused = tuple(sorted(file for file, mark in marks.items() if ledger.refused.get(file) != mark))
@@ -221,10 +222,6 @@ def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:
         and not tells_labels(path)
         and not any(part.startswith(".") for part in path.relative_to(inbox).parts)
     )
-
-
-def _hidden_by_their_names(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if not is_utf8(path) and is_recording(path) and path.is_file())
 
 
 def _not_named_like_one(path: Path) -> str:

@@ -28,8 +28,7 @@ from kdgat.can.models.scoring import (
     check_features,
     load_attention,
     load_autoencoder,
-    score_attention,
-    score_autoencoder,
+    score_network,
     window_states,
 )
 from kdgat.can.models.standardise import column_statistics
@@ -199,7 +198,9 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
         for name, network in (("mlp", fusion.mlp), ("dqn", fusion.dqn)):
             own = {key.removeprefix(f"{name}."): value for key, value in start[0].items() if key.startswith(f"{name}.")}
             network.load_state_dict(own)
-    _calibrate_members(fusion, *learn)
+    for row, column in enumerate((AUTOENCODER_COLUMN, GAT_COLUMN)):  # on one scale: logits of a window's probability
+        scaling = fit_scaling(learn[0][:, column], learn[1])
+        fusion.scaling[row] = torch.tensor([1.0 / scaling.temperature, scaling.bias])
     fusion.standardise.set_statistics(*column_statistics(lambda: [learn[0]]))
     fit_weighted_average(fusion, torch.from_numpy(learn[0]), torch.from_numpy(learn[1].astype(np.float32)))
 
@@ -297,17 +298,10 @@ def member_states(
     check_features(attention_description, pool, str(gat_path))
     return window_states(
         [
-            score_autoencoder(autoencoder, pool, progress=phase_progress(directory, "autoencoder states")),
-            score_attention(attention, pool, progress=phase_progress(directory, "attention states")),
+            score_network(autoencoder, pool, progress=phase_progress(directory, "autoencoder states")),
+            score_network(attention, pool, progress=phase_progress(directory, "attention states")),
         ]
     )
-
-
-def _calibrate_members(fusion: Fusion, states: NDArray[np.float32], labels: NDArray[np.int8]) -> None:
-    """Put both members on one scale: the logit of the probability that the window is attacked."""
-    for row, column in enumerate((AUTOENCODER_COLUMN, GAT_COLUMN)):
-        scaling = fit_scaling(states[:, column], labels)
-        fusion.scaling[row] = torch.tensor([1.0 / scaling.temperature, scaling.bias])
 
 
 def _rates(fusion: Fusion, states: NDArray[np.float32], labels: NDArray[np.int8], kind: FusionKind) -> dict[str, float]:

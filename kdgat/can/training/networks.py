@@ -29,7 +29,7 @@ from kdgat.can.models.scoring import (
     fit_standardisation,
     load_attention,
     load_autoencoder,
-    score_autoencoder,
+    score_network,
     stage_device,
 )
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
@@ -211,7 +211,7 @@ def _difficulty(autoencoder_path: Path, pool: PooledStores, directory: RunDirect
     check_features(description, pool, str(autoencoder_path))
     benign = np.flatnonzero(pool.labels == 0)
     scores = np.zeros(pool.num_graphs)
-    scores[benign] = score_autoencoder(model, pool, benign, phase_progress(directory, "difficulty"))["score"]
+    scores[benign] = score_network(model, pool, benign, phase_progress(directory, "difficulty"))["score"]
     buffer = io.BytesIO()
     np.save(buffer, scores)
     write_bytes_atomically(path, buffer.getvalue())

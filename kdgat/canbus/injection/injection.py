@@ -153,28 +153,22 @@ def _send(frames: Frames, bit_time_s: float) -> tuple[Frames, NDArray[np.float64
     return frames.take(sent), received
 
 
+@dataclass(eq=False)
 class InjectedPool:
-    """Some virtual recordings of a pool, made and built one at a time so that memory holds a single one."""
+    """Some virtual recordings of a pool, made and built one at a time so that memory holds a single one.
 
-    def __init__(
-        self,
-        traffic: Sequence[Messages],
-        config: InjectionConfig,
-        windows: WindowConfig,
-        seed: int,
-        variants: range,
-        vehicles: Sequence[str] = (),
-    ) -> None:
-        """Make these `variants` from attack-free traffic, each by its number and the seed alone; see inject_attacks."""
-        self.traffic = traffic
-        self.config = config
-        self.windows = windows
-        self.seed = seed
-        self.variants = variants
-        self.vehicles = vehicles
-        self._attacks: dict[str, Counter[str]] = {}
-        self._changes: Counter[str] = Counter()
-        self._totals: Counter[str] = Counter()
+    They are made of attack-free traffic, each by its number among the variants and the seed alone; see inject_attacks.
+    """
+
+    traffic: Sequence[Messages]
+    config: InjectionConfig
+    windows: WindowConfig
+    seed: int
+    variants: range
+    vehicles: Sequence[str] = ()
+    _attacks: dict[str, Counter[str]] = field(default_factory=dict, init=False)
+    _changes: Counter[str] = field(default_factory=Counter, init=False)
+    _totals: Counter[str] = field(default_factory=Counter, init=False)
 
     def __iter__(self) -> Iterator[GraphColumns]:
         for variant in self.variants:

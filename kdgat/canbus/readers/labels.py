@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.text import list_some
 from kdgat.canbus.messages import RecordingError
 
 BENIGN_WORDS: Final = (
@@ -89,14 +90,13 @@ def refuse_unknown_words(path: Path, words: Counter[str], fix: str | None = None
     """
     repeated = [word for word, count in words.most_common() if count >= _LEAST_REPEATED and _is_word(word)]
     if repeated:
-        shown = ", ".join(f"{word} ({words[word]} rows)" for word in repeated[:MOST_SHOWN])
-        more = f" and {len(repeated) - MOST_SHOWN} more" if len(repeated) > MOST_SHOWN else ""
+        shown = list_some([f"{word} ({words[word]} rows)" for word in repeated], MOST_SHOWN)
         fix = fix or (
             f"say which words are attacks, all others are benign: `kdgat data import --attack-labels "
             f"{_listed(repeated)}`; or, if another column holds the labels, `--label-column NAME`"
         )
         raise RecordingError(
-            path, f"its labels are words that do not say whether a message is an attack: {shown}{more}; {fix}"
+            path, f"its labels are words that do not say whether a message is an attack: {shown}; {fix}"
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from kdgat.base import MIB
+from kdgat.base.text import list_some
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.readers.limits import Growth
 
@@ -368,9 +369,8 @@ def _open_zip(path: Path, file: RawIOBase | Any, growth: Growth) -> Unpacked:
         raise RecordingError(path, "is a document of an office program; save its table as CSV")
     members = [info for info in infos if not _is_beside(info.filename)]
     if len(members) != 1:
-        names = ", ".join(repr(info.filename) for info in members[:_MAX_LISTED])
-        more = f" and {len(members) - _MAX_LISTED} more" if len(members) > _MAX_LISTED else ""
-        held = f"{len(members)} members: {names}{more}" if members else "no file"
+        names = list_some([repr(info.filename) for info in members], _MAX_LISTED)
+        held = f"{len(members)} members: {names}" if members else "no file"
         raise RecordingError(path, f"is a zip of {held}; unpack it by `unzip`, and give the recordings one by one")
     file.seek(members[0].header_offset)
     return ZipMember(path, file, growth, members[0])

@@ -56,7 +56,6 @@ def simulate(
     attack: AttackKind | str | None = None,
     seed: int = 0,
     *,
-    name: str | None = None,
     scenario: str = "",
 ) -> Messages:
     """Simulate one drive of a vehicle, attacked in several campaigns or not at all.
@@ -70,7 +69,6 @@ def simulate(
         duration_s: seconds of the drive, at least 1.
         attack: one of `kdgat.canbus.simulation.AttackKind`; None drives without attack.
         seed: of the drive and the attack.
-        name: of the recording, by default attack and vehicle.
         scenario: of the recording.
 
     Raises:
@@ -104,7 +102,7 @@ def simulate(
         payload=sent.payload,
         length=sent.length,
         label=sent.label,
-        name=name or f"{attack or 'attack-free'}-{vehicle.name}",
+        name=f"{attack or 'attack-free'}-{vehicle.name}",
         scenario=scenario,
         campaigns=tuple(
             AttackCampaign(str(attack), start_s + campaign.start_s, start_s + campaign.end_s, identifiers)

@@ -72,7 +72,7 @@ def baselines(
     """
     found: list[Contender] = []
     if "scipy" in methods:
-        found.append(Contender("scipy", Kind.COMPETITOR, None, _call_scipy, _with_infinity))
+        found.append(Contender("scipy", Kind.COMPETITOR, None, _call_scipy, with_infinity))
     if "lapx" in methods and importlib.util.find_spec("lap") is not None:
         found.append(Contender("lapx", Kind.COMPETITOR, None, _call_lapx, _with_large_costs))
     rules: dict[str, tuple[Kind, MakeDuals]] = {
@@ -134,7 +134,8 @@ def _from_minima(name: str, solver: Solver) -> Contender:
     return Contender(name, Kind.UNTRAINED, solver, call)
 
 
-def _with_infinity(problem: Problem) -> NDArray[np.float64]:
+def with_infinity(problem: Problem) -> NDArray[np.float64]:
+    """Return the costs [n, n], infinite where a pair is forbidden."""
     return problem.cost if problem.mask is None else np.where(problem.mask, np.inf, problem.cost)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.lap.evaluation.baselines import TRAINED, Answer, Contender, Duals, baselines
+from kdgat.lap.evaluation.baselines import TRAINED, Answer, Contender, Duals, baselines, with_infinity
 from kdgat.lap.evaluation.results import Kind, Measurement
 from kdgat.lap.evaluation.timing import Timed, take_turns
 from kdgat.lap.graphs.scaling import SCALE_RANK, unit_of
@@ -193,25 +193,21 @@ def compare_duals(u: NDArray[np.float64], label: NDArray[np.float64], unit: floa
     }
 
 
-def _allowed(problem: Problem) -> NDArray[np.float64]:
-    return problem.cost if problem.mask is None else np.where(problem.mask, np.inf, problem.cost)
-
-
 def bound_of(problem: Problem, duals: Duals) -> float:
     """Return the lower bound that the duals of the rows prove: v by the min-trick, then u as large as v allows."""
-    cost = _allowed(problem)
+    cost = with_infinity(problem)
     v = (cost - duals[0][:, None]).min(axis=0)
     return float(v.sum() + (cost - v[None, :]).min(axis=1).sum())
 
 
 def column_minima_of(problem: Problem) -> Duals:
     """Return v = column minima, u = 0: what a solver without any warm start begins from."""
-    return np.zeros(len(problem.u)), _allowed(problem).min(axis=0)
+    return np.zeros(len(problem.u)), with_infinity(problem).min(axis=0)
 
 
 def scale_of(problem: Problem) -> float:
     """Return the instance's scale: how far the eighth cheapest entry of a row lies above the cheapest, on average."""
-    cost = _allowed(problem)
+    cost = with_infinity(problem)
     reduced = cost - cost.min(axis=0)
     rank = min(SCALE_RANK, reduced.shape[1])
     return unit_of(np.sort(np.partition(reduced, rank - 1, axis=1)[:, :rank], axis=1))

@@ -4,7 +4,6 @@ Users call a distribution a family: `data.families`, `--family`, and the key `fa
 family of models (`kdgat.can`, `kdgat.lap`) is something else.
 """
 
-import difflib
 import inspect
 import math
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base import UserError
+from kdgat.base.text import suggest
 from kdgat.lap.instances.draws import Draws
 
 Costs = NDArray[np.float64]
@@ -78,8 +78,7 @@ def find_distribution(name: str) -> Callable[..., Built]:
     try:
         return DISTRIBUTIONS[name]
     except KeyError:
-        near = difflib.get_close_matches(name, DISTRIBUTIONS, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(DISTRIBUTIONS)}"
+        hint = suggest(name, DISTRIBUTIONS, f"choose among {', '.join(DISTRIBUTIONS)}")
         raise UserError(f"family {name!r} is unknown: {hint}") from None
 
 

@@ -169,7 +169,7 @@ class BatchSearch:
     def find(self, mode: BatchSizeMode) -> int:
         """Return the largest limit that fits; errors of `decide_batches`."""
         start = self._limit.size
-        cap = self._most()
+        cap = int(self._weights[self._largest_batch(UNLIMITED)].sum())  # a larger one makes no difference
         match mode:
             case "static":
                 per_element = self._bytes_per_element(min(start, cap), cap)
@@ -183,10 +183,6 @@ class BatchSearch:
             case "fixed":
                 raise AssertionError("there is nothing to search for")
         return found or self._one_graph()
-
-    def _most(self) -> int:
-        """Return the limit from which on it makes no difference: that of all graphs in one batch."""
-        return int(self._weights[self._largest_batch(UNLIMITED)].sum())
 
     def _largest_batch(self, size: int) -> Graphs:
         """Return the batch of the largest epoch that takes most memory, with this limit."""

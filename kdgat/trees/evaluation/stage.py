@@ -26,7 +26,6 @@ from kdgat.stage import Finished, Outcome, RunDirectory, StageSpec, input_path
 from kdgat.training import Deadline, Part, Parts, TrainingConfig, seed_everything
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
 from kdgat.trees.evaluation.morphometrics import feature_table
-from kdgat.trees.evaluation.pictures import draw_tree, spread
 from kdgat.trees.evaluation.pretext import BASELINE_NODES, measure_growth, measure_optimum, measure_order
 from kdgat.trees.evaluation.results import (
     FINETUNED,
@@ -37,6 +36,7 @@ from kdgat.trees.evaluation.results import (
     SCRATCH,
     TRAINED,
     UNTRAINED,
+    DrawnTree,
     Evaluation,
     Point,
     ScoreRow,
@@ -53,6 +53,7 @@ from kdgat.trees.sections import (
     PretrainStageConfig,
 )
 from kdgat.trees.stages import open_store, task_of
+from kdgat.trees.structure.tree import Tree
 from kdgat.trees.training.finetuning import load_predictor, predictions
 from kdgat.trees.training.labels import choose_labelled, describe_untrained, labelled
 from kdgat.trees.training.pretraining import PretrainedTrees, load_pretrained
@@ -63,6 +64,7 @@ logger = logging.getLogger(__name__)
 EVALUATION_FILE: Final = "evaluation.json"
 NUM_PICTURES: Final = 10
 NUM_POINTS: Final = 500
+MOST_NODES: Final = 2000  # of a picture; what a larger tree has beyond is left out from the deepest on
 METHODS: Final = {"finetune": FINETUNED, "scratch": SCRATCH, "gin": GIN}
 BATCH_TREES: Final = 64
 Floats = NDArray[np.float64]
@@ -316,3 +318,35 @@ def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
     metrics = {f"growth_{row.channel}": row.loss for row in evaluation.growth if row.method == TRAINED}
     order = [row.auc for row in evaluation.order if row.method == TRAINED]
     return {**metrics, "order_auc": order[0]} if order else metrics
+
+
+def draw_tree(tree: Tree, label: str | None = None) -> DrawnTree:
+    """Project a tree onto its two widest axes."""
+    order = np.sort(np.argsort(tree.depth, kind="stable")[:MOST_NODES])  # parents of what is kept are kept
+    place = np.full(tree.num_nodes, -1)
+    place[order] = np.arange(len(order))
+    centred = tree.position[order] - tree.position[order].mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    flat = centred @ axes[:2].T
+    parent = np.where(tree.parent[order] >= 0, place[tree.parent[order]], -1)
+    return DrawnTree(
+        name=tree.name,
+        label=label,
+        parent=parent.tolist(),
+        x=np.round(flat[:, 0], 3).tolist(),
+        y=np.round(flat[:, 1], 3).tolist(),
+        width=np.round(tree.radius[order], 3).tolist(),
+    )
+
+
+def spread(labels: list[str | None], count: int) -> list[int]:
+    """Choose places so that each label comes in turn."""
+    of_label: dict[str | None, list[int]] = {}
+    for place, label in enumerate(labels):
+        of_label.setdefault(label, []).append(place)
+    order = [place for turn in zip(*(_padded(one, count) for one in of_label.values()), strict=True) for place in turn]
+    return [place for place in order if place >= 0][:count]
+
+
+def _padded(places: list[int], count: int) -> list[int]:
+    return (places + [-1] * count)[:count]

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from kdgat.base import UserError
+from kdgat.base.text import list_some
 from kdgat.stage.faults import is_environment_fault
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
@@ -145,7 +146,8 @@ def read_folder(root: Path | str, labels: Path | str | None = None) -> Collectio
     rows = _match(table, sources, base, whole=root.is_dir())
     joined = tuple(_with_row(source, rows.get(source.path)) for source in sources)
     missing = [source.path.relative_to(base).as_posix() for source in joined if not source.is_labelled]
-    notes = [f"{table.path}: no row for {_listed(missing)}: unlabelled, for pretraining alone"] if missing else []
+    named = list_some(missing, MAX_LISTED)
+    notes = [f"{table.path}: no row for {named}: unlabelled, for pretraining alone"] if missing else []
     classes = sorted({source.label for source in joined if source.label is not None})
     return Collection(root, joined, tuple(classes), table.targets, tuple(notes))
 
@@ -219,7 +221,7 @@ def _match(table: LabelTable, sources: Sequence[TreeSource], base: Path, whole: 
     for row in table.rows:
         matches = known.get(row.file, [])
         if len(matches) > 1:
-            paths = _listed([path.relative_to(base).as_posix() for path in matches])
+            paths = list_some([path.relative_to(base).as_posix() for path in matches], MAX_LISTED)
             raise table.error(row.line, "file", row.file, f"is the name of {paths}: give the path below {base}")
         if not matches:
             if not whole:
@@ -235,8 +237,3 @@ def _with_row(source: TreeSource, row: LabelRow | None) -> TreeSource:
     if row is None:
         return source
     return replace(source, label=row.label, targets=row.targets, split=row.split, group=row.group)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
-    return f"{', '.join(names[:MAX_LISTED])}{more}"

@@ -12,7 +12,6 @@ import numpy as np
 from kdgat.trees.reading import ReadError
 from kdgat.trees.reading.collection import Collection, TreeSource
 from kdgat.trees.reading.result import ReadTree
-from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.structure.tree import Tree, contract
 
 
@@ -56,16 +55,14 @@ class TreeInspection:
 
 
 def inspect_collection(
-    collection: Collection,
-    settings: ReadSettings | None = None,
-    on_source: Callable[[TreeSource], None] | None = None,
+    collection: Collection, on_source: Callable[[TreeSource], None] | None = None
 ) -> list[TreeInspection]:
     """Inspect every tree of every file, in their order. A file that cannot be read is one line, not an error."""
     inspections: list[TreeInspection] = []
     first: dict[bytes, str] = {}
     for source in collection.sources:
         try:
-            for read in source.read(settings):
+            for read in source.read():
                 content = read.tree.parent.tobytes() + read.tree.position.tobytes()
                 original = first.setdefault(content, read.tree.name)
                 copies = () if original == read.tree.name else (f"same nodes in the same places as {original}",)

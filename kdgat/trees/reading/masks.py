@@ -30,10 +30,7 @@ MIN_NODES = 8
 
 
 def read_mask(
-    path: Path | str,
-    root: MaskRoot = "widest",
-    min_nodes: int = MIN_NODES,
-    generators: Sequence[np.random.Generator] = (),
+    path: Path | str, root: MaskRoot = "widest", generators: Sequence[np.random.Generator] = ()
 ) -> list[ReadTree]:
     """Read a binary mask (PNG, TIFF or npy; TIFF and npy also with three axes) as one tree for each component.
 
@@ -44,7 +41,6 @@ def read_mask(
     Args:
         path: the file; its stem names the trees.
         root: the pixel of the largest radius of a component, or the one nearest to the middle of the mask.
-        min_nodes: components with fewer skeleton pixels are left out, and counted in the first tree's notes.
         generators: one for each random spanning tree of a skeleton with loops; none: shortest paths to the root.
 
     Returns:
@@ -63,12 +59,12 @@ def read_mask(
             return int(nodes[graph.radius[nodes].argmax()]), ()
         return int(nodes[np.linalg.norm(graph.position[nodes, : mask.ndim] - middle, axis=1).argmin()]), ()
 
-    trees, left_out = grow_trees(graph, find_root, path.stem, min_nodes, generators)
+    trees, left_out = grow_trees(graph, find_root, path.stem, MIN_NODES, generators)
     if not trees:
-        raise ReadError(path, f"no skeleton of {min_nodes} pixels or more: is the foreground the larger value?")
+        raise ReadError(path, f"no skeleton of {MIN_NODES} pixels or more: is the foreground the larger value?")
     trees = [_prune_all(read) for read in trees]
     if left_out:
-        specks = f"{left_out} specks below {min_nodes} pixels left out"
+        specks = f"{left_out} specks below {MIN_NODES} pixels left out"
         trees[0] = replace(trees[0], notes=(*trees[0].notes, specks))
     return trees
 

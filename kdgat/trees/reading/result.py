@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from kdgat.base.text import list_some
 from kdgat.trees.structure.tree import Tree
 
 MAX_LISTED = 5
@@ -38,6 +39,4 @@ def name_lines(lines: Iterable[int]) -> str:
     ('line 3', 'lines 3, 9', 'lines 1, 2, 3, 4, 5 and 3 more')
     """
     ordered = sorted(int(line) for line in lines)
-    text = ", ".join(map(str, ordered[:MAX_LISTED]))
-    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
-    return f"line{'s' if len(ordered) > 1 else ''} {text}{more}"
+    return f"line{'s' if len(ordered) > 1 else ''} {list_some(ordered, MAX_LISTED)}"

@@ -1,6 +1,5 @@
 """Classes of synthetic trees: by what each one's law differs from the reference."""
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -8,6 +7,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from kdgat.base import UserError
+from kdgat.base.text import suggest
 from kdgat.trees.synthetic.generation import SyntheticTree, grow
 from kdgat.trees.synthetic.law import GrowthLaw, Law
 from kdgat.trees.synthetic.rivers import RiverLaw
@@ -77,8 +77,7 @@ def law_of(kind: TreeKind, class_name: str, num_nodes: tuple[int, int] | None = 
         reference = replace(river, order=max(1, river.order + round(growth / math.log(river.bifurcation_ratio))))
     classes = _NEURONS if kind == "neurons" else _RIVERS
     if class_name not in classes:
-        near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.5)
-        hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(classes)}"
+        hint = suggest(class_name, classes, f"choose among {', '.join(classes)}")
         raise UserError(f"class {class_name!r} of {kind} is unknown: {hint}")
     return replace(reference, **{key: getattr(reference, key) * factor for key, factor in classes[class_name].items()})
 

@@ -155,7 +155,7 @@ def test_a_fusion_is_never_given_other_members(output: OutputDirectory) -> None:
 def test_scores_do_not_depend_on_the_other_windows_of_a_batch(output: OutputDirectory) -> None:
     """A table holds what each window gets by itself: the first windows of a store score the same without the rest."""
     from kdgat.can.data.pool import PooledStores
-    from kdgat.can.models.scoring import load_attention, score_attention
+    from kdgat.can.models.scoring import load_attention, score_network
     from kdgat.graphs import GraphStore
 
     directory = RunDirectory(output.stages_path / "evaluation-large-seed0")
@@ -163,7 +163,7 @@ def test_scores_do_not_depend_on_the_other_windows_of_a_batch(output: OutputDire
     spec = directory.read_spec()
     pool = PooledStores([GraphStore.open(spec.inputs["test-test_01_known"].path).columns])
     model, _ = load_attention(Path(spec.inputs["normal"].path))
-    alone = score_attention(model, pool, np.array([3, 1, 2]))["logit"]
+    alone = score_network(model, pool, np.array([3, 1, 2]))["logit"]
     np.testing.assert_allclose(alone, table.scores["normal"][[3, 1, 2]], rtol=1e-4, atol=1e-5)
 
 

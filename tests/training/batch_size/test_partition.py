@@ -10,7 +10,7 @@ from torch_geometric.nn import GCNConv, global_mean_pool
 
 from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
-from kdgat.training.batch_size.partition import cut
+from kdgat.training.batch_size.trial import cut
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.fit import fit
 from tests.training.graph_training import GraphSource, make_graphs
