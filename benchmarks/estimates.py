@@ -20,8 +20,8 @@ from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import AttemptRecord, EndKind, ResourceRequest, Resources, Site, StopRequest
 from kdgat.cluster.child import run_child
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import Job, expect
+from kdgat.cluster.forecast import Job, expect
+from kdgat.cluster.request import stage_resources
 from kdgat.cluster.usage import Usage, append_usage, read_usages, run_name, usage_of, usage_path
 from kdgat.run import OutputDirectory, Run
 from kdgat.run.local import finished_stages

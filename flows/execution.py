@@ -17,8 +17,8 @@ from kdgat.base.configuration import numbers_of
 from kdgat.base.files import list_folder
 from kdgat.base.place import describe_os_error
 from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import NOTHING, Job, request_of_job
+from kdgat.cluster.forecast import NOTHING, Job, request_of_job
+from kdgat.cluster.request import stage_resources
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
 from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState

@@ -23,10 +23,10 @@ from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import validate_config
 from kdgat.base.configuration import numbers_of
 from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import Job, request_of_job
-from kdgat.cluster.history import finished_outcome
+from kdgat.cluster.forecast import Job, request_of_job
+from kdgat.cluster.request import stage_resources
 from kdgat.cluster.site import require_usable
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.run import OutputDirectory

@@ -15,7 +15,7 @@ from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.cluster import ResourceRequest, Site
-    from kdgat.cluster.expectation import JobRequest
+    from kdgat.cluster.forecast import JobRequest
     from kdgat.family import DataSize, Family
     from kdgat.run import PlannedStage, Run
 
@@ -123,8 +123,8 @@ def calibrated(
         UserError: if what the stage reads is not in `out` yet.
         UserError: if it cannot be tried here.
     """
-    from kdgat.cluster.calibration import calibrate
-    from kdgat.cluster.expectation import Job, request_of_job
+    from kdgat.cluster.forecast import Job, request_of_job
+    from kdgat.cluster.trial import calibrate
     from kdgat.run import OutputDirectory
     from kdgat.run.local import finished_stages
     from kdgat.run.plan import make_spec
@@ -241,7 +241,7 @@ def _source(
     run: "Run", planned: "PlannedStage", made: "JobRequest", site: "Site", request: "ResourceRequest", key: str
 ) -> str:
     """Say where the amount comes from that a job asks for."""
-    from kdgat.cluster.estimate import configured_request
+    from kdgat.cluster.request import configured_request
 
     attribute = {"walltime": "walltime_s", "memory": "memory_mib"}[key]
     estimate = getattr(made.expected, key)

@@ -138,7 +138,7 @@ class JobOptions:
             UserError: if resources are asked for where there are no jobs that could have them.
         """
         from kdgat.cluster import load_site
-        from kdgat.cluster.estimate import check_command_line
+        from kdgat.cluster.request import check_command_line
         from kdgat.cluster.resources import make_request
         from kdgat.cluster.site import charged_to
 

@@ -13,7 +13,7 @@ from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.cluster import ResourceRequest, Resources, Site
-    from kdgat.cluster.expectation import JobRequest
+    from kdgat.cluster.forecast import JobRequest
     from kdgat.family import Family, PlanTable
     from kdgat.run import PlannedStage, Run
 
@@ -97,7 +97,7 @@ def plan_job_requests(
 
     What a stage will read is not known yet: as much as those before it.
     """
-    from kdgat.cluster.expectation import NOTHING, Job, request_of_job
+    from kdgat.cluster.forecast import NOTHING, Job, request_of_job
     from kdgat.cluster.usage import RUNS, read_usages, usage_path
     from kdgat.family import find_family
 
@@ -190,7 +190,7 @@ def describe_limits(
     names: Iterable[str], requests: "Mapping[str, ResourceRequest]", site: "Site", command_line: "ResourceRequest"
 ) -> list[str]:
     """Say which stages get less than their configuration asks for, one sentence per key."""
-    from kdgat.cluster.estimate import held_to_limits
+    from kdgat.cluster.request import held_to_limits
 
     stages: dict[tuple[str, str, str], list[str]] = {}
     for stage in dict.fromkeys(names):

@@ -1,6 +1,6 @@
 """What attempts took beside what they asked for: one line each, in one append-only file per run.
 
-The attempts of a stage stay the truth of that stage (`kdgat.cluster.history`). These lines outlive it: estimates of
+The attempts of a stage stay the truth of that stage (`kdgat.cluster.attempts`). These lines outlive it: estimates of
 later runs are made of them. A file is appended to by the one process that watches its run, and all files of a folder
 are read by pattern: no lock, which network filesystems do not keep.
 """
@@ -23,8 +23,8 @@ from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
 from kdgat.base.kept import read_kept
 from kdgat.base.lines import whole_objects
+from kdgat.cluster.attempts import AttemptRecord
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.stage import FailureKind, RunDirectory, StageSpec, Work

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kdgat.base import describe_bytes
 from kdgat.base.text import describe_time
 from kdgat.cluster import Expectation, Resources, format_walltime
-from kdgat.cluster.estimate import configured_request
+from kdgat.cluster.request import configured_request
 from kdgat.cluster.sizing import Estimate
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one

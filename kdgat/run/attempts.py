@@ -3,7 +3,7 @@
 import time
 
 from kdgat.cluster import AttemptLedger, AttemptRecord
-from kdgat.cluster.history import OPEN
+from kdgat.cluster.attempts import OPEN
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.progress import describe_seconds
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kdgat.base.files import is_gone
 from kdgat.cluster.child import read_progress
-from kdgat.cluster.expectation import Job, expect_walltime
+from kdgat.cluster.forecast import Job, expect_walltime
 from kdgat.cluster.usage import FOLDER, read_usages
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.kept_plan import KeptPlan

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kdgat.cluster import Expectation, Resources
-from kdgat.cluster.expectation import Job, expect
+from kdgat.cluster.forecast import Job, expect
 from kdgat.cluster.usage import Usage, read_usages
 
 RECORDED = read_usages(Path(__file__).parent / "recorded")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kdgat.cluster import Expectation, ResourceRequest, Resources, Site
-from kdgat.cluster.expectation import Job, adapt, expect, request_of_job
+from kdgat.cluster.forecast import Job, adapt, expect, request_of_job
 from kdgat.cluster.site import Limits
 from kdgat.cluster.sizing import Estimate
 from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, read_usages, usage_path

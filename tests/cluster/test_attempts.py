@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kdgat.cluster import AttemptLedger, AttemptLimits, EndKind, Resources, decide
+from kdgat.cluster.attempts import EXCLUDED_FOR_S
 from kdgat.cluster.decision import Decision, History, Retry, Stop
 from kdgat.cluster.ending import AttemptEnd, Because
-from kdgat.cluster.history import EXCLUDED_FOR_S
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError
 from tests.cluster.attempts import CHECKPOINT, ended, failed
 from tests.support.faults import unwritable

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.estimate import stage_resources, wanted_resources
+from kdgat.cluster.request import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth, similar
