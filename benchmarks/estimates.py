@@ -83,14 +83,14 @@ def replay(usages: Sequence[Usage]) -> None:
         found = expect(usages[:place], job, request)
         before = seen[one.stage]
         seen[one.stage] += 1
-        if found.walltime is not None and before >= FROM_WALLTIME:
-            walltimes.append((one, found.walltime.value / one.wall_s))
-        if found.memory is not None and before >= FROM_MEMORY:
-            memories.append((one, found.memory.value / one.rss_mib))
-        if found.walltime is not None and found.memory is not None and before >= FROM_WALLTIME:
+        if "walltime" in found and before >= FROM_WALLTIME:
+            walltimes.append((one, found["walltime"].value / one.wall_s))
+        if "memory" in found and before >= FROM_MEMORY:
+            memories.append((one, found["memory"].value / one.rss_mib))
+        if "walltime" in found and "memory" in found and before >= FROM_WALLTIME:
             used += one.wall_s * one.rss_mib
             asked += request.walltime_s * request.memory_mib
-            estimated += found.walltime.value * found.memory.value
+            estimated += found["walltime"].value * found["memory"].value
     print(f"{len(usages)} attempts at {len(seen)} stages, {len(SIZES)} sizes")
     _print_covered(f"walltime, from the {FROM_WALLTIME + 1}th run on", walltimes)
     _print_covered(f"memory, from the {FROM_MEMORY + 1}rd run on", memories)

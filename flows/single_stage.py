@@ -25,8 +25,8 @@ from kdgat.base.configuration import numbers_of
 from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
 from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.forecast import Job, request_of_job
-from kdgat.cluster.request import stage_resources
+from kdgat.cluster.forecast import Job
+from kdgat.cluster.request import request_of_job, stage_resources
 from kdgat.cluster.site import require_usable
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.run import OutputDirectory

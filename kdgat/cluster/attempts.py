@@ -101,9 +101,7 @@ class AttemptLedger:
         return History(
             resources=resources,
             ends=tuple(self._ends),
-            excluded_nodes=frozenset(
-                n for n, since in self._excluded_since.items() if now - since < EXCLUDED_FOR_S
-            ),
+            excluded_nodes=frozenset(n for n, since in self._excluded_since.items() if now - since < EXCLUDED_FOR_S),
             unescalated=unescalated if unescalated != resources else None,
             refused=self._refused,
         )
