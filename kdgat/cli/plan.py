@@ -63,9 +63,9 @@ def plan_command(family: "Family") -> Any:
         requests, described = plan_jobs(family, run, given, where, request, out)
         jobs = jobs_of(where, requests)
         times = stage_times(run, requests, took)
-        after = [*described.after, *describe_times(run, requests, took, where)]
+        after = describe_times(run, requests, took, where)
         if dry_run:
-            print_dry_run(run, where, times, after, jobs, out)
+            print_dry_run(run, where, times, [*described.after, *after], jobs, out)
             return
         if times:
             cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
@@ -211,12 +211,15 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
         row += job_cells(jobs[planned.name]) if has_jobs_beside else []
         row += [states.get(planned.name, "not planned there")] if states else []
         rows.append([*row, ", ".join(planned.depends_on) or described.sources])
-    print_sentences(described.before)
+    for sentence in described.before:  # whole, as below: people copy paths and options
+        print(sentence)
     print_rows(console, headings, rows, right=set(headings) - set(TEXTS), wrapped=("needs",))
     if jobs and not has_jobs_beside:
         console.print()
         rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
         print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
+    for sentence in described.after:
+        print(sentence)
 
 
 def job_cells(resources: "Resources") -> list[str]:
