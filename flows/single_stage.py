@@ -22,7 +22,7 @@ from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import validate_config
 from kdgat.base.configuration import numbers_of
-from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster import AttemptRecord, ResourceRequest, Site, StopRequest
 from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.forecast import Job
@@ -114,7 +114,7 @@ def run_single_stage(
                 attempt_context=attempt_context or _Terminal(quiet).attempt_context,
                 on_line=log,
                 resources=resources,
-                limits=AttemptLimits.of(site),
+                site=site,
                 usage_path=history,
             )
         )

@@ -67,7 +67,7 @@ def rule_for(windows: int | None) -> SizeRule | None:
 
 def assume(stage: str, windows: int | None, preset: str | None = None) -> Expectation:
     """Return what the job of a stage is taken to need; nothing for stages that train no network on windows."""
-    from kdgat.cluster.forecast import Estimate  # a history of jobs, which commands without jobs do not read
+    from kdgat.cluster import Estimate  # a history of jobs, which commands without jobs do not read
 
     rule = rule_for(windows)
     if rule is None or preset == QUICK or stage not in RUN_KINDS.trained or stage == FUSION:

@@ -56,7 +56,6 @@ def estimate_command(family: "Family") -> Any:
         jobs_at: JobOptions,
     ) -> None:
         from kdgat.cli.plan import describe_times, plan_jobs, print_sentences, stage_times, stages_in
-        from kdgat.run import OutputDirectory
 
         given = of_family.given()
         if calibrate is not None and (out is None or compare):
@@ -65,8 +64,7 @@ def estimate_command(family: "Family") -> Any:
         where, request = jobs_at.read()
         config = configured.build(family, given, is_plan=True)
         sizes = family.data_sizes(config) if compare else [(family.data_size(config), config)]
-        has_run = out is not None and OutputDirectory(out).index_path.is_file()
-        _, took = stages_in(out if has_run else None)
+        _, took = stages_in(out, may_be_new=True)
         found, lines = [], list[str]()
         for size, one in sizes:
             run = family.plan(one)

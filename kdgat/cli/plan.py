@@ -12,8 +12,7 @@ from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
-    from kdgat.cluster import Expectation, ResourceRequest, Resources, Site
-    from kdgat.cluster.forecast import Estimate
+    from kdgat.cluster import Estimate, Expectation, ResourceRequest, Resources, Site
     from kdgat.cluster.request import JobRequest
     from kdgat.family import Family, PlanTable
     from kdgat.run import PlannedStage, Run
@@ -50,7 +49,7 @@ def plan_command(family: "Family") -> Any:
         options.require_no_file(out)
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
-        states, took = stages_in(out)
+        states, took = stages_in(out, may_be_new=dry_run)
         if diagram:
             from kdgat.run.plan import flowchart
 
@@ -121,18 +120,18 @@ def jobs_of(site: "Site", requests: "Mapping[str, JobRequest]") -> "dict[str, Re
     return {} if site.scheduler == "local" else {name: made.resources for name, made in requests.items()}
 
 
-def stages_in(out: Path | None) -> tuple[dict[str, str], dict[str, float]]:
+def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], dict[str, float]]:
     """Return how far each stage of the run in a directory is, and how many seconds those took that are done, by name.
 
-    Empty without a directory.
+    Empty without a directory, or with one that is no run yet where that may be.
     """
-    if out is None:
-        return {}, {}
     from kdgat.run import OutputDirectory
     from kdgat.run.attempts import seconds_run
     from kdgat.run.directory import DONE_STATES
 
-    output = OutputDirectory(out)
+    output = OutputDirectory(out or Path())
+    if out is None or (may_be_new and not output.index_path.is_file()):
+        return {}, {}
     records = output.read_index().stages
     took = {one.name: seconds_run(output, [one]) for one in records if one.state in DONE_STATES}
     return {one.name: str(one.state) for one in records}, took

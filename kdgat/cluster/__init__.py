@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from kdgat.cluster.attempts import AttemptLedger as AttemptLedger
     from kdgat.cluster.attempts import AttemptRecord as AttemptRecord
     from kdgat.cluster.child import StopRequest as StopRequest
-    from kdgat.cluster.decision import AttemptLimits as AttemptLimits
     from kdgat.cluster.decision import decide as decide
     from kdgat.cluster.ending import EndKind as EndKind
+    from kdgat.cluster.forecast import Estimate as Estimate
     from kdgat.cluster.forecast import Expectation as Expectation
     from kdgat.cluster.resources import ResourceRequest as ResourceRequest
     from kdgat.cluster.resources import Resources as Resources
@@ -31,9 +31,9 @@ __all__, __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "AttemptLedger": "attempts",
-        "AttemptLimits": "decision",
         "AttemptRecord": "attempts",
         "EndKind": "ending",
+        "Estimate": "forecast",
         "Expectation": "forecast",
         "LOCAL": "site",
         "ResourceRequest": "resources",

@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from kdgat.base.files import append_snapshot
 from kdgat.base.kept import read_kept
 from kdgat.base.lines import whole_objects
-from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
+from kdgat.cluster.decision import Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, Because, EndKind
 from kdgat.cluster.resources import Resources
+from kdgat.cluster.site import Limits, Site
 from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, RunDirectoryError
 
 logger = logging.getLogger(__name__)
@@ -90,13 +91,13 @@ class AttemptLedger:
                 self._learn(record)
         self._refused = None  # Slurm may grant more by now
 
-    def history(self, asked: Resources | None, limits: AttemptLimits) -> History:
+    def history(self, asked: Resources | None, site: Site) -> History:
         """Return what the next attempt asks for, and what is to be known when it ends.
 
         `asked` is what the command asks for, None where stages are no jobs. It is raised to what earlier attempts have
         shown to be needed, and counts where it is more; so do the limits of the site, where they are less by now.
         """
-        resources, unescalated = _raise(asked, self._raised, limits), _raise(asked, self._raised[:-1], limits)
+        resources, unescalated = _raise(asked, self._raised, site.limits), _raise(asked, self._raised[:-1], site.limits)
         now = time.time()
         return History(
             resources=resources,
@@ -205,11 +206,11 @@ def finished_outcome(directory: RunDirectory) -> Finished | None:
     return outcome if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open() else None
 
 
-def _raise(asked: Resources | None, steps: list[dict[str, Any]], limits: AttemptLimits) -> Resources | None:
+def _raise(asked: Resources | None, steps: list[dict[str, Any]], limits: Limits) -> Resources | None:
     if asked is None:
         return None
     amounts = {"memory_mib": asked.memory_mib, "walltime_s": asked.walltime_s}
-    most = {"memory_mib": limits.max_memory_mib, "walltime_s": limits.max_walltime_s}
+    most = {"memory_mib": limits.memory_mib, "walltime_s": limits.walltime_s}
     gpu_type = asked.gpu_type
     for step in steps:
         for key in amounts.keys() & step.keys():

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base import UserError
-from kdgat.cluster.resources import Amounts, ResourceRequest, Resources, format_memory, format_walltime, make_request
+from kdgat.cluster.resources import Amounts, ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def stage_resources(
 
 def watcher_resources(site: Site) -> Resources:
     """Return what the job asks for in which a detached command watches a run, held to the limits of the site."""
-    return _within(make_request(**site.watcher.model_dump(), gpus=0), site.limits)
+    return _within(ResourceRequest(**site.watcher.model_dump(), gpus=0), site.limits)
 
 
 def wanted_resources(

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base import describe_bytes
-from kdgat.cluster import Expectation, Resources, format_walltime
-from kdgat.cluster.forecast import Estimate
+from kdgat.cluster import Estimate, Expectation, Resources, format_walltime
 from kdgat.cluster.request import configured_request
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one

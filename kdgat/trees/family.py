@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base import describe_bytes
-from kdgat.cluster import Expectation, Resources
-from kdgat.cluster.forecast import Estimate
+from kdgat.cluster import Estimate, Expectation, Resources
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.run import OutputDirectory, Run, Table
 from kdgat.training.weights import read_description
