@@ -173,6 +173,7 @@ def describe(
         "graphs_source": size.source,
         "complexity": size.complexity,
         "site": site.name,
+        "seeds": list(run.config.seeds),
         "stages": stages,
         "command": command,
     }
@@ -254,7 +255,8 @@ def print_estimates(found: Sequence[Mapping[str, Any]]) -> None:
         count = "of unknown size" if first["graphs"] is None else f"{first['graphs']:,} graphs to train on"
         kind = f" ({first['complexity']})" if first["complexity"] else ""
         size = ", ".join(filter(None, (f"{count}{kind}", first["graphs_source"])))
-        print_sentences([f"{first['dataset'] or first['family']}: {size}"])
+        seeds = f"\nOf {len(first['seeds'])} seeds the first is shown:" if len(first["seeds"]) > 1 else ""
+        print_sentences([f"{first['dataset'] or first['family']}: {size}{seeds}"])
     left_out = ("time", "GPU memory") if others else ("dataset", "graphs")  # 80 columns have no room for all
     headings = [heading for heading in rows[0] if heading not in left_out and any(row[heading] for row in rows)]
     names = 2 if others else 1
