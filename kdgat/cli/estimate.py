@@ -267,4 +267,4 @@ def print_estimates(found: Sequence[Mapping[str, Any]]) -> None:
     else:
         by = [(one["name"], [one["sources"][key] for key in ("walltime", "time", "memory")]) for one in first["stages"]]
         said = [(f"Walltime, time and memory by {'; '.join(dict.fromkeys(filter(None, of)))}", name) for name, of in by]
-    print_sentences(describe_groups(said, 0 if len({text for text, _ in said}) == 1 else None))
+    print_sentences(describe_groups(said, 1 if len({text for text, _ in said}) == 1 else None))
