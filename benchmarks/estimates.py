@@ -20,8 +20,8 @@ from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import AttemptRecord, EndKind, ResourceRequest, Resources, Site, StopRequest
 from kdgat.cluster.child import run_child
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import Job, expect
+from kdgat.cluster.forecast import Job, expect
+from kdgat.cluster.request import stage_resources
 from kdgat.cluster.usage import Usage, append_usage, read_usages, run_name, usage_of, usage_path
 from kdgat.run import OutputDirectory, Run
 from kdgat.run.local import finished_stages
@@ -83,14 +83,14 @@ def replay(usages: Sequence[Usage]) -> None:
         found = expect(usages[:place], job, request)
         before = seen[one.stage]
         seen[one.stage] += 1
-        if found.walltime is not None and before >= FROM_WALLTIME:
-            walltimes.append((one, found.walltime.value / one.wall_s))
-        if found.memory is not None and before >= FROM_MEMORY:
-            memories.append((one, found.memory.value / one.rss_mib))
-        if found.walltime is not None and found.memory is not None and before >= FROM_WALLTIME:
+        if "walltime" in found and before >= FROM_WALLTIME:
+            walltimes.append((one, found["walltime"].value / one.wall_s))
+        if "memory" in found and before >= FROM_MEMORY:
+            memories.append((one, found["memory"].value / one.rss_mib))
+        if "walltime" in found and "memory" in found and before >= FROM_WALLTIME:
             used += one.wall_s * one.rss_mib
             asked += request.walltime_s * request.memory_mib
-            estimated += found.walltime.value * found.memory.value
+            estimated += found["walltime"].value * found["memory"].value
     print(f"{len(usages)} attempts at {len(seen)} stages, {len(SIZES)} sizes")
     _print_covered(f"walltime, from the {FROM_WALLTIME + 1}th run on", walltimes)
     _print_covered(f"memory, from the {FROM_MEMORY + 1}rd run on", memories)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, StopRequest, decide
+from kdgat.cluster import AttemptLedger, AttemptRecord, EndKind, Resources, Site, StopRequest, decide
 from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, describe_limit, run_child
 from kdgat.cluster.decision import Decision, History, Retry
 from kdgat.cluster.ending import AttemptEnd, Because
@@ -43,7 +43,6 @@ class Attempt:
     record: AttemptRecord
     ledger: AttemptLedger
     history: History
-    limits: AttemptLimits
     stop: StopRequest
     on_line: OnLine
     on_progress: OnProgress
@@ -100,7 +99,7 @@ class Stage:
     attempt_context: AttemptContext
     on_line: OnLine
     resources: Resources | None = None
-    limits: AttemptLimits = field(default_factory=AttemptLimits)
+    site: Site = field(default_factory=lambda: Site(name="local"))
     usage_path: Path | None = None  # where what attempts took is noted for later runs
 
 
@@ -144,7 +143,7 @@ def _refuse_living_job(directory: RunDirectory, record: AttemptRecord) -> None:
 
 def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None) -> AttemptResult:
     before = stage.directory.read_work() if left is None else None
-    history = ledger.history(stage.resources, stage.limits)
+    history = ledger.history(stage.resources, stage.site)
     record = left or ledger.open(history.resources, history.excluded_nodes)
     history = replace(history, resources=record.resources, excluded_nodes=frozenset(record.excluded_nodes))
 
@@ -154,7 +153,6 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
             record,
             ledger,
             history,
-            stage.limits,
             stage.stop,
             on_line,
             on_progress,
@@ -172,7 +170,7 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
                 checkpoint = stage.directory.newest_checkpoint()
             # Of this machine: no node is to blame.
             end = of_outcome(Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error)), checkpoint=checkpoint)
-        decision = decide(end, history, stage.limits)
+        decision = decide(end, history, stage.site)
         if end.because is None:  # its record stays open, for the next command
             return AttemptResult(end, decision)
         if isinstance(decision, Retry) and stage.stop.is_set():

@@ -4,7 +4,7 @@ import logging
 import resource
 import threading
 from collections import Counter
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -16,9 +16,9 @@ from kdgat.base import num_usable_cores
 from kdgat.base.configuration import numbers_of
 from kdgat.base.files import list_folder
 from kdgat.base.place import describe_os_error
-from kdgat.cluster import AttemptLedger, ResourceRequest, Resources, Site
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import NOTHING, Job, request_of_job
+from kdgat.cluster import AttemptLedger, Expectation, ResourceRequest, Resources, Site
+from kdgat.cluster.forecast import Job
+from kdgat.cluster.request import request_of_job, stage_resources
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.family import find_family
 from kdgat.run import OutputDirectory, PlannedStage, Run, RunError, StageRecord, StageState
@@ -244,19 +244,22 @@ class Execution:
         """Return what the job asks for in the light of earlier attempts, and a sentence for each change."""
         if self.site.scheduler == "local":
             return None, []
-        spec = directory.read_spec()
-        paths = {name: source.resolve(directory.path) for name, source in spec.inputs.items()}
+        paths = {name: one.resolve(directory.path) for name, one in directory.read_spec().inputs.items()}
+        stated = self.run.config.stated_amounts(planned.stage)
+        assumed: Mapping[str, Expectation] = {}
         unknown = []
         try:
-            assumed = find_family(self.run.family).assume(replace(self.run, plan=[planned]), paths).get(planned.name)
-        except (
-            OSError,
-            ValueError,
-        ) as error:  # the stage itself says what is wrong with its inputs, and is tried again
-            assumed, unknown = None, [f"asks for what is known without its inputs, which cannot be looked at: {error}"]
-        unstated = (assumed or NOTHING).without(self.run.config.stated_amounts(planned.stage))
-        job, usages = Job.in_directory(directory, self.usage_path), read_usages(self.usage_path.parent)
-        made = request_of_job(job, usages, self.run.resources, self.site, self.command_line, assumed=unstated)
+            assumed = find_family(self.run.family).assume(replace(self.run, plan=[planned]), paths)
+        except (OSError, ValueError) as error:  # the stage itself says what is wrong with its inputs, and is tried
+            unknown = [f"asks for what is known without its inputs, which cannot be looked at: {error}"]
+        made = request_of_job(
+            Job.in_directory(directory, self.usage_path),
+            read_usages(self.usage_path.parent),
+            self.run.resources,
+            self.site,
+            self.command_line,
+            assumed={key: one for key, one in assumed.get(planned.name, {}).items() if key not in stated},
+        )
         return made.resources, [*made.changes, *unknown]
 
     def _environment(self) -> dict[str, str]:

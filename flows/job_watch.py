@@ -189,7 +189,7 @@ class JobWatch:
         if waited_s := self._start_timeout.overdue_s():
             message = f"job {self.job_id} has been {self._status.describe()} for {waited_s:.0f} s"
             pending = self._end(EndKind.STILL_PENDING, message)
-            decision = decide(pending, self.attempt.history, self.attempt.limits)
+            decision = decide(pending, self.attempt.history, self.site)
             if isinstance(decision, Stop):
                 return pending if self._queue.scheduler.status(self.job_id).is_waiting else None
             self.attempt.on_line(decision.reason)

@@ -18,8 +18,8 @@ from kdgat.base import ConfigurationError
 from kdgat.base.configuration import values_of
 from kdgat.cluster import ResourceRequest, Resources, Site
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.gpu_type import TorchBuild, check_gpus, check_precision
+from kdgat.cluster.request import stage_resources
 from kdgat.container import probe
 from kdgat.container.agreement import (
     PROBE_TIMEOUT_S,

@@ -22,7 +22,7 @@ from flows.attempts import AttemptBody, AttemptContext, AttemptResult
 from flows.execution import Execution, num_parallel_stages, num_ranks_of
 from flows.signals import leave, stop_on_signals
 from flows.stage_work import Log, StageEnd, bearing_faults, perform
-from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster import AttemptRecord, ResourceRequest, Site, StopRequest
 from kdgat.run import OutputDirectory, PlannedStage, Run
 from kdgat.stage.owner import Owner
 
@@ -178,7 +178,7 @@ def open_run(
     stop = StopRequest()
 
     def begin(action: Callable[[], T]) -> T:
-        return bearing_faults(action, stop, AttemptLimits.of(site), tell, output)
+        return bearing_faults(action, stop, site, tell, output)
 
     with ExitStack() as stack:
         owner = begin(lambda: stack.enter_context(held(output.lock)))

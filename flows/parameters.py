@@ -18,7 +18,7 @@ from pydantic_core import CoreSchema
 
 from kdgat.base.place import describe_os_error
 from kdgat.cluster import LOCAL, ResourceRequest, Site, SiteError, load_site
-from kdgat.cluster.estimate import check_command_line
+from kdgat.cluster.request import check_command_line
 from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import require_usable, with_personal_words
 from kdgat.run import OutputDirectory

@@ -22,11 +22,11 @@ from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base import validate_config
 from kdgat.base.configuration import numbers_of
-from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster import AttemptRecord, ResourceRequest, Site, StopRequest
+from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.child import OnLine
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import Job, request_of_job
-from kdgat.cluster.history import finished_outcome
+from kdgat.cluster.forecast import Job
+from kdgat.cluster.request import request_of_job
 from kdgat.cluster.site import require_usable
 from kdgat.cluster.usage import read_usages, usage_path
 from kdgat.run import OutputDirectory
@@ -79,13 +79,12 @@ def run_single_stage(
     if site.scheduler == "slurm":
         if requests is None:
             requests = _requests(directory)
-        resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
-        if history is not None:
-            job, usages = Job.in_directory(directory, history), read_usages(history.parent)
-            made = request_of_job(job, usages, requests, site, command_line, like_stage=like_stage)
-            resources = made.resources
-            for sentence in made.changes:
-                log(f"{directory.path.name} {sentence}")
+        job = Job.in_directory(directory, history or Path())
+        usages = read_usages(history.parent) if history is not None else []
+        made = request_of_job(job, usages, requests, site, command_line, like_stage=like_stage)
+        resources = made.resources
+        for sentence in made.changes:
+            log(f"{directory.path.name} {sentence}")
         require_usable(site)
         image = NodeImage(site)
         image.check(log)
@@ -115,7 +114,7 @@ def run_single_stage(
                 attempt_context=attempt_context or _Terminal(quiet).attempt_context,
                 on_line=log,
                 resources=resources,
-                limits=AttemptLimits.of(site),
+                site=site,
                 usage_path=history,
             )
         )

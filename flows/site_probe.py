@@ -25,7 +25,6 @@ from kdgat.base.text import describe_time
 from kdgat.cluster import EndKind, ResourceRequest, Resources, Site, Slurm, StopRequest
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import Because
-from kdgat.cluster.estimate import DEFAULT_KEY, stage_resources
 from kdgat.cluster.filesystem import FOLDER_PREFIX, Check, ask_both_locks, ask_lock, judge_locks, nearest_folder
 from kdgat.cluster.gpu_type import keep_card
 from kdgat.cluster.probe import (
@@ -44,6 +43,7 @@ from kdgat.cluster.probe import (
     check_versions,
     versions,
 )
+from kdgat.cluster.request import DEFAULT_KEY, stage_resources
 from kdgat.cluster.scheduler import GONE, JobStatus, Scheduler, cancel_jobs, jobs_named
 from kdgat.cluster.script import cluster_arguments, job_names, scheduler_options
 from kdgat.cluster.slurm import SubmissionError, refusal

@@ -9,10 +9,10 @@ from typing import Literal, TypeVar
 
 from flows.attempts import AttemptContext, Conclusion, Stage, of_outcome, run_to_end
 from flows.execution import Execution
-from kdgat.cluster import AttemptLedger, AttemptLimits, StopRequest, decide
+from kdgat.cluster import AttemptLedger, Site, StopRequest, decide
+from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
 from kdgat.cluster.ending import AttemptEnd
-from kdgat.cluster.history import finished_outcome
 from kdgat.run import OutputDirectory, PlannedStage, StageState
 from kdgat.stage import Failed, FailureKind, Finished, StageBusyError
 from kdgat.stage.faults import is_environment_fault, with_causes
@@ -46,10 +46,9 @@ def perform(
         log(logging.WARNING, text)
         execution.note(planned, text)
 
-    limits = AttemptLimits.of(execution.site)
     try:
         return bearing_faults(
-            lambda: _perform(planned, execution, stop, log, context), stop, limits, tell, execution.output
+            lambda: _perform(planned, execution, stop, log, context), stop, execution.site, tell, execution.output
         )
     except (ValueError, OSError) as error:  # for instance a recording that cannot be read
         if stop.is_set() and is_environment_fault(error):
@@ -60,7 +59,7 @@ def perform(
 def bearing_faults(
     action: Callable[[], T],
     stop: StopRequest,
-    limits: AttemptLimits,
+    site: Site,
     tell: Callable[[str], object],
     output: OutputDirectory,
 ) -> T:
@@ -76,7 +75,7 @@ def bearing_faults(
             if time.monotonic() - began > LONGEST_OUTAGE_DELAY_S:  # it went on meanwhile
                 ends.clear()
             end = of_outcome(Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error)))
-            decision = decide(end, History(ends=tuple(ends)), limits)
+            decision = decide(end, History(ends=tuple(ends)), site)
             if not isinstance(decision, Retry):
                 raise
             ends.append(end)
@@ -131,7 +130,7 @@ def _perform(
             attempt_context=context,
             on_line=tell,
             resources=resources,
-            limits=AttemptLimits.of(execution.site),
+            site=execution.site,
             usage_path=execution.usage_path,
         )
     )

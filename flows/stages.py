@@ -27,7 +27,7 @@ from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.stage_work import bearing_faults, perform
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
+from kdgat.cluster import ResourceRequest, Site, StopRequest
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage, Run, RunEnd, StageState
 from kdgat.run.directory import DONE_STATES
 
@@ -149,8 +149,7 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures
         execution.output.write_index(execution.index)  # what is published is found by it
         return publish(execution.output, evaluations)
 
-    limits = AttemptLimits.of(execution.site)
-    return Completed(message=bearing_faults(finish, stop, limits, _warn, execution.output))
+    return Completed(message=bearing_faults(finish, stop, execution.site, _warn, execution.output))
 
 
 def _warn(text: str) -> None:

@@ -36,7 +36,7 @@ from kdgat.can.nightly.run import (
     run_config,
 )
 from kdgat.canbus.reading import ReadingProcess
-from kdgat.cluster import AttemptLimits, ResourceRequest, Site, StopRequest
+from kdgat.cluster import ResourceRequest, Site, StopRequest
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, RegistryError, judge
 from kdgat.registry.entry import now
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
@@ -302,7 +302,7 @@ def compare(directory: RunDirectory, dataset: str, site: Site, command_line: Res
             stop=stop,
             attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
             on_line=lambda line: logger.info("%s", line),
-            limits=AttemptLimits.of(site),
+            site=site,
         )
         return run_to_end(stage).outcome
 

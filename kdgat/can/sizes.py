@@ -67,17 +67,17 @@ def rule_for(windows: int | None) -> SizeRule | None:
 
 def assume(stage: str, windows: int | None, preset: str | None = None) -> Expectation:
     """Return what the job of a stage is taken to need; nothing for stages that train no network on windows."""
-    from kdgat.cluster import Expectation  # a history of jobs, which commands without jobs do not read
-    from kdgat.cluster.sizing import Estimate
+    from kdgat.cluster import Estimate  # a history of jobs, which commands without jobs do not read
 
     rule = rule_for(windows)
     if rule is None or preset == QUICK or stage not in RUN_KINDS.trained or stage == FUSION:
-        return Expectation()
+        return {}
     walltime, memory, more = float(rule.walltime_s), float(rule.memory_gib), ""
     if stage == CURRICULUM:
         walltime, memory, more = walltime * CURRICULUM_WALLTIME, memory * CURRICULUM_MEMORY, ", with a curriculum"
     source = f"size rule for {rule.complexity} data: {windows:,} windows{more}"
-    return Expectation(Estimate(round(walltime), None, source), Estimate(math.floor(memory + 0.5) * 1024, None, source))
+    amounts = {"walltime": round(walltime), "memory": math.floor(memory + 0.5) * 1024}
+    return {amount: Estimate(value, None, source) for amount, value in amounts.items()}
 
 
 def train_graphs(inputs: Mapping[str, Path]) -> int | None:

@@ -137,13 +137,13 @@ class JobOptions:
             UserError: if a value cannot be read, or is more than the site grants.
             UserError: if resources are asked for where there are no jobs that could have them.
         """
-        from kdgat.cluster import load_site
-        from kdgat.cluster.estimate import check_command_line
-        from kdgat.cluster.resources import make_request
+        from kdgat.base import validate_config
+        from kdgat.cluster import ResourceRequest, load_site
+        from kdgat.cluster.request import LIMITED, check_command_line
         from kdgat.cluster.site import charged_to
 
         found = charged_to(load_site(self.site), self.account)
-        request = make_request(walltime=self.walltime, memory=self.memory, cores=self.cores, gpus=self.gpus)
+        request = validate_config(ResourceRequest, {key: getattr(self, key) for key in LIMITED})
         explicit = request.explicit_values() | ({} if self.account is None else {"account": self.account})
         if found.scheduler == "local" and explicit:
             given = ", ".join(f"--{key} {value}" for key, value in explicit.items())

@@ -1,7 +1,7 @@
 """`kdgat plan FAMILY`: which stages a training run would consist of."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -12,15 +12,15 @@ from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
 if TYPE_CHECKING:
-    from kdgat.cluster import ResourceRequest, Resources, Site
-    from kdgat.cluster.expectation import JobRequest
+    from kdgat.cluster import Estimate, Expectation, ResourceRequest, Resources, Site
+    from kdgat.cluster.request import JobRequest
     from kdgat.family import Family, PlanTable
     from kdgat.run import PlannedStage, Run
 
 JOB_HEADINGS: Final = ("walltime", "job memory", "cores", "gpus")
-TIME: Final = "time"  # heading of what stages take
 WIDE: Final = 140  # columns in which a stage and its job fit beside each other
 TEXTS: Final = ("stage", "needs", "state")
+FEW: Final = 3  # names that a sentence has room for
 UNKNOWN_IDENTITY: Final = "x" * 8  # of a stage whose inputs are not there yet
 
 PlannedOut = Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")]
@@ -44,133 +44,176 @@ def plan_command(family: "Family") -> Any:
         options.require_no_file(out)
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
+        states, took = stages_in(out, may_be_new=dry_run)
         if diagram:
             from kdgat.run.plan import flowchart
 
-            print(flowchart(run.plan, states_in(out)))
+            print(flowchart(run.plan, states))
             return
         if where.scheduler != "local":  # this machine may be none that computes
             from kdgat.cli.flow_run import check_gpus
 
             check_gpus(run, where, request)
-        job_requests = plan_job_requests(run, where, request, out)
-        jobs, changes = plan_jobs(where, job_requests)
-        described = with_times(run, family.describe(run, jobs, given), job_requests, jobs)
+        requests, described = plan_jobs(family, run, given, where, request, out)
+        jobs = jobs_of(where, requests)
+        times = stage_times(run, requests, took)
+        after = describe_times(run, requests, took, where)
         if dry_run:
-            print_dry_run(run, where, described, jobs, out)
+            print_dry_run(run, where, times, [*described.after, *after], jobs, out)
             return
-        print_plan(run, described, jobs, out)
+        if times:
+            cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
+            cells = {name: [*row, times.get(name, "")] for name, row in cells.items()}
+            described = replace(described, headings=(*described.headings, "time"), cells=cells)
+        print_plan(run, described, jobs, states)
         if jobs:
-            for sentence in describe_limits((one.stage for one in run.plan), run.resources, where, request):
-                typer.echo(sentence)
-        for sentence, names in changes.items():
-            typer.echo(f"{sentence}: {', '.join(names)}")
+            after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
+            after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
+        print_sentences(after)
 
     text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
     return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
 def plan_jobs(
-    site: "Site", job_requests: "Mapping[str, JobRequest]"
-) -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
-    """Return what the job of each stage asks for as far as it is known now, and who asks for what for which reason."""
-    if site.scheduler == "local":
-        return {}, {}
-    jobs: dict[str, Resources] = {}
-    changes: dict[str, list[str]] = {}
-    for name, made in job_requests.items():
-        jobs[name] = made.resources
-        for sentence in made.changes:
-            changes.setdefault(sentence, []).append(name)
-    return jobs, changes
+    family: "Family",
+    run: "Run",
+    given: Mapping[str, Any],
+    site: "Site",
+    request: "ResourceRequest",
+    out: Path | None,
+    tried: "Mapping[str, Expectation] | None" = None,
+) -> "tuple[dict[str, JobRequest], PlanTable]":
+    """Decide what the job of each stage asks for and is expected to take, by name; and return the family's table.
 
-
-def plan_job_requests(
-    run: "Run", site: "Site", request: "ResourceRequest", out: Path | None
-) -> dict[str, "JobRequest"]:
-    """Decide what the job of each stage asks for, by its name in the plan.
-
-    What a stage will read is not known yet: as much as those before it.
+    What a stage will read is not known yet: as much as those before it. Attempts come before what was `tried` here,
+    that before the forecast of the family's table, and last comes what it assumes.
     """
-    from kdgat.cluster.expectation import NOTHING, Job, request_of_job
+    from kdgat.cluster.forecast import Job
+    from kdgat.cluster.request import request_of_job
     from kdgat.cluster.usage import RUNS, read_usages, usage_path
-    from kdgat.family import find_family
 
-    assumed = find_family(run.family).assume(run)
+    assumed = family.assume(run)
     usages = read_usages(usage_path(site, out or Path(RUNS, "new")).parent)
     found = {}
     for planned in run.plan:
-        job = Job.of(run.family, planned.stage, planned.config, {})
-        unstated = assumed.get(planned.name, NOTHING).without(run.config.stated_amounts(planned.stage))
-        found[planned.name] = request_of_job(job, usages, run.resources, site, request, assumed=unstated)
-    return found
+        stated = run.config.stated_amounts(planned.stage)
+        rules = {key: one for key, one in assumed.get(planned.name, {}).items() if key not in stated}
+        job = Job.of(run.family, planned.stage, planned.config)
+        known = {**rules, **(tried or {}).get(planned.name, {})}
+        found[planned.name] = request_of_job(job, usages, run.resources, site, request, assumed=known)
+    described = family.describe(run, jobs_of(site, found), given)
+    for name, estimate in described.times.items():
+        walltime = found[name].expected.get("walltime")
+        if walltime is None or walltime.coverage is None:
+            found[name] = replace(found[name], expected={**found[name].expected, "walltime": estimate})
+    return found, described
 
 
-def with_times(
-    run: "Run", described: "PlanTable", job_requests: "Mapping[str, JobRequest]", jobs: "Mapping[str, Resources]"
-) -> "PlanTable":
-    """Return a family's table with how long stages take where that is known: by its own forecast, else by attempts.
+def jobs_of(site: "Site", requests: "Mapping[str, JobRequest]") -> "dict[str, Resources]":
+    """Return what jobs of stages ask for, by name; nothing where stages are processes of this machine."""
+    return {} if site.scheduler == "local" else {name: made.resources for name, made in requests.items()}
 
-    Where nothing is known of any stage the table stays as it is.
+
+def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], dict[str, float]]:
+    """Return how far each stage of the run in a directory is, and how many seconds those took that are done, by name.
+
+    Empty without a directory, or with one that is no run yet where that may be.
     """
+    from kdgat.run import OutputDirectory
+    from kdgat.run.attempts import seconds_run
+    from kdgat.run.directory import DONE_STATES
+
+    output = OutputDirectory(out or Path())
+    if out is None or (may_be_new and not output.index_path.is_file()):
+        return {}, {}
+    records = output.read_index().stages
+    took = {one.name: seconds_run(output, [one]) for one in records if one.state in DONE_STATES}
+    return {one.name: str(one.state) for one in records}, took
+
+
+def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
+    """Write how long stages took, or are expected to take, by name; those of which nothing is known are left out."""
     from kdgat.run.progress import describe_seconds
 
-    expected = {name: one.expected.walltime or described.times.get(name) for name, one in job_requests.items()}
-    if TIME in described.headings or not any(expected.values()):
-        return described
-    cells, sources = {}, dict[str, list[str]]()
-    for planned in run.plan:
-        estimate = expected.get(planned.name)
-        text = ""
-        if estimate is not None:
-            is_rule = estimate.coverage is None  # or a formula, not attempts
-            text = f"{'up to ' if is_rule else ''}{describe_seconds(estimate.value)}"
-            sources.setdefault(f"Time by {estimate.describe()}", []).append(planned.name)
-        before = described.cells.get(planned.name, [""] * len(described.headings))
-        cells[planned.name] = [*before, text]
-    known = {name: estimate.value for name, estimate in expected.items() if estimate is not None}
-    if unknown := [planned.name for planned in run.plan if planned.name not in known]:
-        sources["Time unknown"] = unknown
-    total = f"Total of known times: {describe_seconds(sum(known.values()))}"
-    if jobs:
-        count = sum(-(-seconds // jobs[name].walltime_s) for name, seconds in known.items())
-        total += f" in {count} job{'' if count == 1 else 's'}"
-    after = [*(f"{source}: {', '.join(names)}" for source, names in sources.items()), f"{total}."]
-    return replace(described, headings=(*described.headings, TIME), cells=cells, after=[*described.after, *after])
+    times = {name: f"took {describe_seconds(seconds)}" for name, seconds in took.items() if seconds}
+    for name, estimate in _to_come(run, requests, took).items():
+        most = "up to " if estimate.coverage is None else ""  # a rule or a formula, not attempts
+        times[name] = f"{most}{describe_seconds(estimate.value)}"
+    return times
 
 
-def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:
+def _to_come(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> "dict[str, Estimate]":
+    known = {one.name: requests[one.name].expected.get("walltime") for one in run.plan if one.name not in took}
+    return {name: estimate for name, estimate in known.items() if estimate is not None}
+
+
+def describe_times(
+    run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float], site: "Site"
+) -> list[str]:
+    """Say what the times of stages go by, and what they sum up to; of a run of which nothing is known, nothing."""
+    from kdgat.run.forecast import last_end
+    from kdgat.run.progress import describe_seconds
+
+    expected = _to_come(run, requests, took)
+    if not expected:
+        return ["Nothing is left."] if took and all(one.name in took for one in run.plan) else []
+    said = [(f"Time by {one.describe(has_details=False)}", name) for name, one in expected.items()]
+    said += [("Time unknown", one.name) for one in run.plan if one.name not in {*took, *expected}]
+    seconds = {one.name: expected[one.name].value if one.name in expected else 0.0 for one in run.plan}
+    order = [(one.name, one.depends_on) for one in run.plan]
+    total, least = sum(seconds.values()), last_end(order, seconds, len(order))
+    text = f"Sum of {'times left' if took else 'known times'}: {describe_seconds(total)}"
+    if site.scheduler != "local":
+        count = sum(requests[name].num_jobs or 0 for name in expected)
+        text += f" in {count} job{'' if count == 1 else 's'}"
+    text += f", at least {describe_seconds(least)} with stages side by side" if least < total else ""
+    return [*describe_groups(said, FEW), f"{text}."]
+
+
+def describe_groups(said: Iterable[tuple[str, str]], most: int | None = None) -> list[str]:
+    """Say each text once, with the names of what it is said of; of more than `most` stages, how many they are."""
+    groups = dict[str, list[str]]()
+    for text, name in said:
+        groups.setdefault(text, []).append(name)
+    return [
+        f"{text}: {', '.join(names) if most is None or len(names) <= most else f'{len(names)} stages'}"
+        for text, names in groups.items()
+    ]
+
+
+def print_sentences(sentences: Sequence[str]) -> None:
+    """Print sentences below a table, broken between words where a terminal ends."""
+    from kdgat.cli.tables import PLAIN_WIDTH, output_console
+
+    console = output_console()
+    for sentence in sentences:
+        console.print(sentence, soft_wrap=console.width >= PLAIN_WIDTH, markup=False)
+
+
+def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", states: Mapping[str, str]) -> None:
     """Print one line per stage: what the family says of it, its job, how far it is, what it needs."""
     from kdgat.cli.tables import output_console, print_rows
 
-    states = states_in(out)
     console = output_console()
     has_jobs_beside = bool(jobs) and console.width >= WIDE
     headings = ["stage", *described.headings, *(JOB_HEADINGS if has_jobs_beside else ())]
-    headings += ["state", "needs"] if out else ["needs"]
+    headings += ["state", "needs"] if states else ["needs"]
     rows = []
     for planned in run.plan:
         row = [planned.name, *described.cells.get(planned.name, [""] * len(described.headings))]
         row += job_cells(jobs[planned.name]) if has_jobs_beside else []
-        if out:
-            row.append(states.get(planned.name, "not planned there"))
+        row += [states.get(planned.name, "not planned there")] if states else []
         rows.append([*row, ", ".join(planned.depends_on) or described.sources])
-    for sentence in described.before:
-        console.print(sentence, soft_wrap=True, markup=False)
+    for sentence in described.before:  # whole, as below: people copy paths and options
+        print(sentence)
     print_rows(console, headings, rows, right=set(headings) - set(TEXTS), wrapped=("needs",))
     if jobs and not has_jobs_beside:
         console.print()
         rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
         print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
     for sentence in described.after:
-        console.print(sentence, soft_wrap=True, markup=False)
-
-
-def states_in(out: Path | None) -> dict[str, str]:
-    """Return how far each stage of the run in a directory is, by name; empty without one."""
-    from kdgat.run import OutputDirectory
-
-    return {record.name: str(record.state) for record in OutputDirectory(out).read_index().stages} if out else {}
+        print(sentence)
 
 
 def job_cells(resources: "Resources") -> list[str]:
@@ -185,28 +228,28 @@ def describe_limits(
     names: Iterable[str], requests: "Mapping[str, ResourceRequest]", site: "Site", command_line: "ResourceRequest"
 ) -> list[str]:
     """Say which stages get less than their configuration asks for, one sentence per key."""
-    from kdgat.cluster.estimate import held_to_limits
+    from kdgat.cluster.request import held_to_limits
 
-    stages: dict[tuple[str, str, str], list[str]] = {}
-    for stage in dict.fromkeys(names):
-        for key, (wanted, granted) in held_to_limits(stage, requests, site, command_line).items():
-            stages.setdefault((key, str(wanted), str(granted)), []).append(stage)
-    return [
-        f"{key} {granted} instead of {wanted}, as {site.name} grants no more: {', '.join(names)}"
-        for (key, wanted, granted), names in stages.items()
-    ]
+    return describe_groups(
+        (f"{key} {granted} instead of {wanted}, as {site.name} grants no more", stage)
+        for stage in dict.fromkeys(names)
+        for key, (wanted, granted) in held_to_limits(stage, requests, site, command_line).items()
+    )
 
 
 def print_dry_run(
-    run: "Run", site: "Site", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None
+    run: "Run",
+    site: "Site",
+    times: Mapping[str, str],
+    after: Sequence[str],
+    jobs: "Mapping[str, Resources]",
+    out: Path | None,
 ) -> None:
     """Print the command or the job script of every stage, and how long it takes; nothing is started or written."""
     from kdgat.cluster.child import child_command
     from kdgat.stage import RunDirectory
 
     output = (out or Path("OUT")).absolute()
-    place = described.headings.index(TIME) if TIME in described.headings else None
-    times = {name: cells[place] for name, cells in described.cells.items() if place is not None and cells[place]}
     print(
         "# Nothing is started. A stage starts when those it needs have finished; the last 8 characters of its\n"
         f"# directory hash its inputs, {UNKNOWN_IDENTITY} where they are not there yet."
@@ -214,7 +257,7 @@ def print_dry_run(
     for planned in run.plan:
         directory = output / "stages" / _directory_name(run, planned)
         needs = ", ".join(planned.depends_on) or "no other stage"
-        takes = f"; takes {times[planned.name]}" if planned.name in times else ""
+        takes = f"; time: {times[planned.name]}" if planned.name in times else ""
         print(f"\n# {planned.name}: needs {needs}{takes}")
         if site.scheduler == "local":
             print(shlex.join(child_command(RunDirectory(directory))))
@@ -222,7 +265,7 @@ def print_dry_run(
             from flows.dask_jobs import job_script  # where dask-jobqueue is
 
             print(job_script(site, jobs[planned.name], directory, output / "slurm"))
-    lines = [line for sentence in described.after for line in sentence.split("\n") if line]
+    lines = [line for sentence in after for line in sentence.split("\n") if line]
     if not times:
         lines.append(f"How long stages take is not known yet: `kdgat estimate {run.family} --calibrate` tries one.")
     print("\n" + "\n".join(f"# {line}" for line in lines))

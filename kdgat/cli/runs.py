@@ -272,23 +272,42 @@ def usage(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, an object per stage and device.")] = False,
 ) -> None:
     """Show by stage and device what attempts took of the walltime and memory that they had asked for."""
-    from dataclasses import asdict
-
     from kdgat.cli.tables import output_console, print_rows
-    from kdgat.cluster import load_site
-    from kdgat.cluster.usage import EFFICIENCY_HEADINGS, efficiencies, find_history, read_usages
+    from kdgat.cluster import format_walltime, load_site
+    from kdgat.cluster.usage import efficiencies, find_history, read_usages
 
     folder = find_history(place, load_site(site) if site is not None else None)
-    found = efficiencies([one for one in read_usages(folder) if family in (None, one.family)], stage)
+    chosen = [one for one in read_usages(folder) if family in (None, one.family) and stage in (None, one.stage)]
+    found = efficiencies(chosen)
     if as_json:
-        _print_json([asdict(one) for one in found])
+        _print_json(found)
         return
     if not found:
         which = " ".join(filter(None, (family, stage)))
         typer.echo(f"{folder}: no attempt{which and f' at {which}'} is noted")
         return
-    rows = [one.cells() for one in found]
-    print_rows(output_console(), EFFICIENCY_HEADINGS, rows, right=EFFICIENCY_HEADINGS[2:])
+
+    def share(value: float | None) -> str:
+        return "" if value is None else f"{value:.0%}"
+
+    rows = [
+        {
+            "stage": f"{one['family']} {one['stage']}",
+            "device": one["device"],
+            "attempts": one["attempts"],
+            "runs": one["runs"],
+            "walltime": format_walltime(round(one["wall_s"])),
+            "of walltime": share(one["walltime_share"]),
+            "peak memory": f"{one['rss_mib']}M" if one["rss_mib"] else "",
+            "of memory": share(one["memory_share"]),
+            "GiB h unused": "" if one["walltime_share"] is None else f"{one['wasted_gib_hours']:.1f}",
+            "GPU busy": share(one["gpu_busy"]),
+            "in the queue": "" if one["queue_s"] is None else format_walltime(round(one["queue_s"])),
+        }
+        for one in found
+    ]
+    headings = ["of asked" if heading.startswith("of ") else heading for heading in rows[0]]
+    print_rows(output_console(), headings, [list(row.values()) for row in rows], right=headings[2:])
 
 
 def _validated(run: RunSummary) -> float:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from kdgat.base.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from kdgat.cluster.attempts import AttemptLedger as AttemptLedger
+    from kdgat.cluster.attempts import AttemptRecord as AttemptRecord
     from kdgat.cluster.child import StopRequest as StopRequest
-    from kdgat.cluster.decision import AttemptLimits as AttemptLimits
     from kdgat.cluster.decision import decide as decide
     from kdgat.cluster.ending import EndKind as EndKind
-    from kdgat.cluster.expectation import Expectation as Expectation
-    from kdgat.cluster.history import AttemptLedger as AttemptLedger
-    from kdgat.cluster.history import AttemptRecord as AttemptRecord
+    from kdgat.cluster.forecast import Estimate as Estimate
+    from kdgat.cluster.forecast import Expectation as Expectation
     from kdgat.cluster.resources import ResourceRequest as ResourceRequest
     from kdgat.cluster.resources import Resources as Resources
     from kdgat.cluster.resources import format_memory as format_memory

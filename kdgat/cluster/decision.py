@@ -3,7 +3,7 @@
 import signal
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from kdgat.cluster.container import IMAGE_CHANGED
 from kdgat.cluster.ending import NOT_NOW, UNCOUNTED, AttemptEnd, EndKind
@@ -31,28 +31,6 @@ NODE_SIGNALS: Final = (signal.SIGBUS, signal.SIGILL)  # its filesystem does not 
 EVIDENCE_LENGTH: Final = 160
 # What the stage says when all nodes are alike in it.
 OF_NO_NODE: Final = ("is in use by", "Disk quota exceeded")
-
-
-@dataclass(frozen=True)
-class AttemptLimits:
-    """How far resources may grow, and what the site wants done about a job that does not start."""
-
-    max_walltime_s: int | None = None
-    max_memory_mib: int | None = None
-    bigger_gpu_types: tuple[str, ...] = ()
-    on_start_timeout: Literal["wait", "stop"] = "wait"
-    submit_timeout_s: float = 86_400.0  # how long Slurm is asked to take a job that it does not take now
-
-    @classmethod
-    def of(cls, site: Site) -> "AttemptLimits":
-        """Take them from a site."""
-        return cls(
-            max_walltime_s=site.limits.walltime_s,
-            max_memory_mib=site.limits.memory_mib,
-            bigger_gpu_types=site.bigger_gpu_types,
-            on_start_timeout=site.on_start_timeout,
-            submit_timeout_s=site.submit_timeout_s,
-        )
 
 
 @dataclass(frozen=True)
@@ -93,16 +71,16 @@ class Stop:
 Decision = Retry | Wait | Stop
 
 
-def decide(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def decide(end: AttemptEnd, history: History, site: Site) -> Decision:
     """Choose what follows the end of an attempt; the sentence is for whoever reads it in the Prefect UI.
 
     Without progress every sequence of ends comes to a `Stop`, except for preemptions, which may go on for ever.
 
     >>> lost = AttemptEnd(EndKind.NODE_FAILURE, "node o0123 failed", node="o0123", checkpoint="checkpoints/7.pt")
-    >>> decide(lost, History(), AttemptLimits()).reason
+    >>> decide(lost, History(), Site(name="local")).reason
     'again from checkpoints/7.pt, without node o0123'
     """
-    decision = _choose(end, history, limits)
+    decision = _choose(end, history, site)
     if isinstance(decision, Retry) and end.is_fault:
         num_faults = _since_progress(end, history, lambda one: one.is_fault)
         if num_faults >= MAX_FRUITLESS_ATTEMPTS:
@@ -110,7 +88,7 @@ def decide(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision
     return decision
 
 
-def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def _choose(end: AttemptEnd, history: History, site: Site) -> Decision:
     if end.is_of_environment:
         return _after_environment(end, history)
     if end.is_loss:
@@ -119,7 +97,7 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
         case EndKind.FINISHED:
             return Stop("finished")
         case EndKind.FAILED:
-            return _after_failure(end, history, limits)
+            return _after_failure(end, history, site)
         case EndKind.CANCELLED:
             return Stop(
                 f"somebody cancelled job {end.job_id}, so it is not started again; the same command goes on from "
@@ -128,8 +106,8 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
         case EndKind.REFUSED | EndKind.CANNOT_START:
             return _after_refusal(end, history)
         case EndKind.UNREACHABLE | EndKind.DEFERRED:
-            return _after_not_now(end, history, limits)
-        case EndKind.STILL_PENDING if limits.on_start_timeout == "stop":
+            return _after_not_now(end, history, site)
+        case EndKind.STILL_PENDING if site.on_start_timeout == "stop":
             return Stop(f"{end.message}; the site says on_start_timeout: stop")
         case EndKind.STILL_PENDING:
             return Wait(f"{end.message}; waiting on")
@@ -138,25 +116,25 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
         case EndKind.NOT_STARTED:
             return _after_no_start(end, history)
         case EndKind.HOST_OOM:
-            return _with_more_memory(history, limits)
+            return _with_more_memory(history, site)
         case EndKind.PREEMPTED:
             count = _since_progress(end, history, lambda one: one.kind is EndKind.PREEMPTED)
             delay_s = _delay_s(count - 1)
             text = f"a job of higher priority took the place; again{_in(delay_s)}, not counted"
             return Retry(text, *_same(history), delay_s=delay_s)
-    return _after_lost_time(end, history, limits)
+    return _after_lost_time(end, history, site)
 
 
-def _after_lost_time(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def _after_lost_time(end: AttemptEnd, history: History, site: Site) -> Decision:
     """Decide about attempts that ended with their time, or that crashed."""
     needed_s = end.needed_walltime_s
     walltime_s = history.resources.walltime_s if history.resources is not None else None
     if needed_s is not None and walltime_s is not None and walltime_s < needed_s and not end.made_progress:
-        return _with_longer_walltime(end, history, limits, f"needs more than {needed_s:.0f} s to save and do one step")
+        return _with_longer_walltime(end, history, site, f"needs more than {needed_s:.0f} s to save and do one step")
     num_stale = _since_progress(end, history, lambda one: one.is_fault)
     is_short_of_time = end.kind in (EndKind.TIMEOUT, EndKind.PAUSED) and walltime_s is not None
     if num_stale == MAX_STALE_ATTEMPTS - 1 and is_short_of_time:
-        return _with_longer_walltime(end, history, limits, f"left no new checkpoint in {num_stale} attempts")
+        return _with_longer_walltime(end, history, site, f"left no new checkpoint in {num_stale} attempts")
     if num_stale >= MAX_STALE_ATTEMPTS:
         return Stop(_no_progress(num_stale, end))
     return Retry(f"again from {_source(end)}", *_same(history))
@@ -198,13 +176,13 @@ def _again(end: AttemptEnd, history: History, delay_s: float, *, is_of_node: boo
     return Retry(f"again from {_source(end)}{_in(delay_s)}{without}", resources, excluded | left_out, delay_s)
 
 
-def _after_failure(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def _after_failure(end: AttemptEnd, history: History, site: Site) -> Decision:
     """Decide about a stage that states itself why it cannot continue."""
     if end.failure is FailureKind.HOST_OOM:
-        return _with_more_memory(history, limits)
+        return _with_more_memory(history, site)
     if end.failure is not FailureKind.CUDA_OOM:
         return Stop(f"trying again would end the same way: {end.failure or 'ERROR'}")
-    types = limits.bigger_gpu_types
+    types = site.bigger_gpu_types
     current = history.resources.gpu_type if history.resources is not None else None
     bigger = types[types.index(current) + 1 :] if current in types else types
     if history.refused is not None:
@@ -257,16 +235,16 @@ def _after_changed_image(end: AttemptEnd, history: History) -> Decision:
     )
 
 
-def _after_not_now(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
+def _after_not_now(end: AttemptEnd, history: History, site: Site) -> Decision:
     """Ask Slurm again, ever less often, for as long as the site says."""
     count = 0
     for earlier in reversed(history.ends):
         if earlier.kind not in NOT_NOW:
             break
         count += 1
-    if sum(_delay_s(number) for number in range(1, count + 1)) >= limits.submit_timeout_s:
+    if sum(_delay_s(number) for number in range(1, count + 1)) >= site.submit_timeout_s:
         return Stop(
-            f"Slurm was asked {count + 1} times in {format_walltime(int(limits.submit_timeout_s))}, the site's "
+            f"Slurm was asked {count + 1} times in {format_walltime(int(site.submit_timeout_s))}, the site's "
             f"submit_timeout_s, and takes no job now; the same command goes on when it does: {_in_short(end)}"
         )
     delay_s = _delay_s(count + 1)
@@ -274,12 +252,12 @@ def _after_not_now(end: AttemptEnd, history: History, limits: AttemptLimits) -> 
     return Retry(f"Slurm {what}: asking it again{_in(delay_s)}", *_same(history), delay_s=delay_s)
 
 
-def _with_more_memory(history: History, limits: AttemptLimits) -> Decision:
+def _with_more_memory(history: History, site: Site) -> Decision:
     resources = history.resources
     if resources is None:
         return Stop("this machine has too little memory: use a smaller training.batch_size, or a site with more")
     wanted = int(resources.memory_mib * MEMORY_GROWTH)
-    granted = min(wanted, limits.max_memory_mib or wanted)
+    granted = min(wanted, site.limits.memory_mib or wanted)
     refused_mib = history.refused.memory_mib if history.refused is not None else granted + 1
     if granted <= resources.memory_mib or resources.memory_mib < refused_mib <= granted:
         return Stop(
@@ -291,12 +269,12 @@ def _with_more_memory(history: History, limits: AttemptLimits) -> Decision:
     return Retry(change, more, history.excluded_nodes)
 
 
-def _with_longer_walltime(end: AttemptEnd, history: History, limits: AttemptLimits, why: str) -> Decision:
+def _with_longer_walltime(end: AttemptEnd, history: History, site: Site, why: str) -> Decision:
     resources = history.resources
     assert resources is not None
     needed_s = end.needed_walltime_s or 0.0
     wanted = int(max(resources.walltime_s * WALLTIME_GROWTH, 2 * needed_s))
-    granted = min(wanted, limits.max_walltime_s or wanted)
+    granted = min(wanted, site.limits.walltime_s or wanted)
     if history.refused is not None and resources.walltime_s < history.refused.walltime_s <= granted:
         granted = resources.walltime_s
     current = format_walltime(resources.walltime_s)

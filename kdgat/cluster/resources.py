@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
-from kdgat.base import Config, ConfigurationError, UserError, validate_config
+from kdgat.base import Config, UserError
 
 _WALLTIME_FIX: Final = (
     "write hours:minutes:seconds as 16:00:00, days-hours:minutes:seconds as 2-00:00:00, or minutes as 90"
@@ -176,10 +176,10 @@ class Amounts(Config):
 class ResourceRequest(Amounts):
     """Hold what somebody asks for; a key that is None was not said.
 
-    >>> asked = make_request(walltime=90, memory="1024")
+    >>> asked = ResourceRequest(walltime=90, memory="1024")
     >>> asked.explicit_values()
     {'walltime': '01:30:00', 'memory': '1G'}
-    >>> asked.over(make_request(walltime="16:00:00", cores=4)).explicit_values()
+    >>> asked.over(ResourceRequest(walltime="16:00:00", cores=4)).explicit_values()
     {'walltime': '01:30:00', 'memory': '1G', 'cores': 4}
     """
 
@@ -195,21 +195,3 @@ class ResourceRequest(Amounts):
     def explicit_values(self) -> dict[str, Any]:
         """Return the keys that were said, with their values."""
         return self.model_dump(exclude_none=True)
-
-
-def make_request(
-    *,
-    walltime: str | int | None = None,
-    memory: str | int | None = None,
-    cores: int | None = None,
-    gpus: int | None = None,
-) -> ResourceRequest:
-    """Read what somebody wrote on a command line; None is not said.
-
-    Raises:
-        UserError: naming key, value and fix.
-    """
-    try:
-        return validate_config(ResourceRequest, {"walltime": walltime, "memory": memory, "cores": cores, "gpus": gpus})
-    except ConfigurationError as error:
-        raise UserError(str(error)) from error

@@ -21,8 +21,8 @@ from kdgat.cluster.container import (
     local_directory,
     staging_lines,
 )
-from kdgat.cluster.estimate import watcher_resources
 from kdgat.cluster.report import ALIVE
+from kdgat.cluster.request import watcher_resources
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.scheduler import JobStatus
 from kdgat.cluster.site import Site

@@ -1,6 +1,6 @@
 """What attempts took beside what they asked for: one line each, in one append-only file per run.
 
-The attempts of a stage stay the truth of that stage (`kdgat.cluster.history`). These lines outlive it: estimates of
+The attempts of a stage stay the truth of that stage (`kdgat.cluster.attempts`). These lines outlive it: estimates of
 later runs are made of them. A file is appended to by the one process that watches its run, and all files of a folder
 are read by pattern: no lock, which network filesystems do not keep.
 """
@@ -12,7 +12,6 @@ import json
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,8 +22,8 @@ from kdgat.base import UserError
 from kdgat.base.files import append_snapshot, make_folder
 from kdgat.base.kept import read_kept
 from kdgat.base.lines import whole_objects
+from kdgat.cluster.attempts import AttemptRecord
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.stage import FailureKind, RunDirectory, StageSpec, Work
@@ -33,25 +32,11 @@ PATTERN: Final = "*.jsonl"
 FOLDER: Final = "history"  # beside the output directories of the runs
 RUNS: Final = "runs"  # where the documentation has output directories
 CPU: Final = "cpu"  # the device where there is no GPU
-MOST: Final = 20  # attempts that estimates are made of
 STEPS: Final = "steps"  # of the optimizer
 WHOLE: Final = "stages"  # a stage that trains nothing is one unit of work
 VERSION: Final = 1
 MIB_PER_GIB: Final = 1024
 HOUR_S: Final = 3600.0
-EFFICIENCY_HEADINGS: Final = (
-    "stage",
-    "device",
-    "attempts",
-    "runs",
-    "walltime",
-    "of asked",
-    "peak memory",
-    "of asked",
-    "GiB h unused",
-    "GPU busy",
-    "in the queue",
-)
 
 Size = dict[str, int]
 """What a stage reads: graphs, nodes, edges, messages, instances; as many of them as it has."""
@@ -187,33 +172,20 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
     whole = {"units": WHOLE, "done": int(is_finished), "unit_s": max(wall_s - work.startup_s, 0.0) * is_finished}
     steps = {"units": STEPS, "done": work.done, "left": work.left, "unit_s": work.step_s}
     asked = record.resources
+    same = Usage.model_fields.keys() & Work.model_fields.keys()  # what the process itself knows, by the same names
     return Usage(
+        **{name: getattr(work, name) for name in same},
         time=record.ended,
         run=run,
         family=spec.family,
         stage=spec.stage,
         config=config_digest(spec.config),
-        device=work.device,
         cores=asked.cores if asked is not None else work.threads,
-        precision=work.precision,
-        parameters=work.parameters,
-        size=work.size,
         epochs=planned_epochs(spec.config),
         **(steps if work.fits else whole),
-        startup_s=work.startup_s,
-        checkpoint_s=work.checkpoint_s,
         wall_s=wall_s,
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
         rss_mib=record.peak_memory_mib + work.ranks_mib if record.peak_memory_mib else 0,
-        gpu_mib=work.gpu_mib,
-        gpu_reserved_mib=work.gpu_reserved_mib,
-        gpu_free_mib=work.gpu_free_mib,
-        gpu_busy=work.gpu_busy,
-        loading_s=work.loading_s,
-        batch_size=work.batch_size,
-        num_ranks=work.num_ranks,
-        staged_s=work.staged_s,
-        staged_bytes=work.staged_bytes,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,
         asked=Asked.model_validate(asked.model_dump()) if asked is not None else None,
         end=record.end,
@@ -236,89 +208,38 @@ def read_usages(folder: Path) -> list[Usage]:
     return sorted(found, key=lambda usage: usage.time)
 
 
-def matching(
-    usages: Sequence[Usage], family: str, stage: str, *, cores: int, gpus: int, most: int = MOST
-) -> list[Usage]:
-    """Return the newest attempts at this stage with as many cores and GPUs, oldest first."""
-    return [one for one in usages if (one.family, one.stage, one.cores, one.gpus) == (family, stage, cores, gpus)][
-        -most:
-    ]
+def efficiencies(usages: Sequence[Usage]) -> list[dict[str, Any]]:
+    """Summarise attempts by family, stage and device, in the order in which these first appear.
 
-
-@dataclass(frozen=True)
-class StageEfficiency:
-    """Hold medians and sums over the attempts at a stage on one type of device.
-
-    Attributes:
-        attempts, runs: how many.
-        wall_s: of the attempt in the middle.
-        rss_mib: of the attempt that took most; 0 where it is not known.
-        walltime_share, memory_share: used by asked, of the attempt in the middle; None where nothing was asked for.
-        wasted_gib_hours: memory that was asked for and not used, times the hours that it was held.
-        gpu_busy: share of the time in which the GPU computed, of the attempt in the middle; None where nobody knows.
-        queue_s: in the queue, of the attempt in the middle.
+    Numbers are those of the attempt in the middle, but the memory, which is of the one that took most; shares are used
+    by asked; None stands where nobody knows, or nothing was asked for. `wasted_gib_hours` is memory that was asked for
+    and not used, times the hours that it was held.
     """
-
-    family: str
-    stage: str
-    device: str
-    attempts: int
-    runs: int
-    wall_s: float
-    rss_mib: int
-    walltime_share: float | None
-    memory_share: float | None
-    wasted_gib_hours: float
-    gpu_busy: float | None
-    queue_s: float | None
-
-    def cells(self) -> tuple[str, ...]:
-        """Return the texts below `EFFICIENCY_HEADINGS`; empty where nothing was asked for, as without a scheduler."""
-        was_asked = self.walltime_share is not None or self.memory_share is not None
-        return (
-            f"{self.family} {self.stage}",
-            self.device,
-            str(self.attempts),
-            str(self.runs),
-            format_walltime(round(self.wall_s)),
-            "" if self.walltime_share is None else f"{self.walltime_share:.0%}",
-            f"{self.rss_mib}M" if self.rss_mib else "",
-            "" if self.memory_share is None else f"{self.memory_share:.0%}",
-            f"{self.wasted_gib_hours:.1f}" if was_asked else "",
-            "" if self.gpu_busy is None else f"{self.gpu_busy:.0%}",
-            "" if self.queue_s is None else format_walltime(round(self.queue_s)),
-        )
-
-
-def efficiencies(usages: Sequence[Usage], stage: str | None = None) -> list[StageEfficiency]:
-    """Summarise attempts by family, stage and device, in the order in which stages first appear."""
     groups: dict[tuple[str, str, str], list[Usage]] = {}
     for one in usages:
-        if stage in (None, one.stage):
-            groups.setdefault((one.family, one.stage, one.device), []).append(one)
-    return [_of_group(*key, group) for key, group in groups.items()]
-
-
-def _of_group(family: str, stage: str, device: str, group: Sequence[Usage]) -> StageEfficiency:
-    asked = [(one, one.asked) for one in group if one.asked is not None]
-    walltimes = [one.wall_s / what.walltime_s for one, what in asked]
-    memories = [one.rss_mib / what.memory_mib for one, what in asked if one.rss_mib]
-    unused = [
-        max(what.memory_mib - one.rss_mib, 0) / MIB_PER_GIB * one.wall_s / HOUR_S for one, what in asked if one.rss_mib
+        groups.setdefault((one.family, one.stage, one.device), []).append(one)
+    return [
+        {"family": family, "stage": stage, "device": device, **_efficiency(group)}
+        for (family, stage, device), group in groups.items()
     ]
-    busy = [one.gpu_busy for one in group if one.gpu_busy is not None]
-    waited = [one.queue_s for one, _ in asked]
-    return StageEfficiency(
-        family,
-        stage,
-        device,
-        attempts=len(group),
-        runs=len({one.run for one in group}),
-        wall_s=statistics.median(one.wall_s for one in group),
-        rss_mib=max(one.rss_mib for one in group),
-        walltime_share=statistics.median(walltimes) if walltimes else None,
-        memory_share=statistics.median(memories) if memories else None,
-        wasted_gib_hours=sum(unused),
-        gpu_busy=statistics.median(busy) if busy else None,
-        queue_s=statistics.median(waited) if waited else None,
-    )
+
+
+def _efficiency(group: Sequence[Usage]) -> dict[str, Any]:
+    asked = [(one, one.asked) for one in group if one.asked is not None]
+    measured = [(one, what) for one, what in asked if one.rss_mib]
+    unused = [max(what.memory_mib - one.rss_mib, 0) / MIB_PER_GIB * one.wall_s / HOUR_S for one, what in measured]
+    return {
+        "attempts": len(group),
+        "runs": len({one.run for one in group}),
+        "wall_s": _middle([one.wall_s for one in group]),
+        "rss_mib": max(one.rss_mib for one in group),
+        "walltime_share": _middle([one.wall_s / what.walltime_s for one, what in asked]),
+        "memory_share": _middle([one.rss_mib / what.memory_mib for one, what in measured]),
+        "wasted_gib_hours": sum(unused),
+        "gpu_busy": _middle([one.gpu_busy for one in group if one.gpu_busy is not None]),
+        "queue_s": _middle([one.queue_s for one, _ in asked]),
+    }
+
+
+def _middle(values: Sequence[float]) -> float | None:
+    return statistics.median(values) if values else None

@@ -18,8 +18,7 @@ from kdgat.run import FinishedRun
 if TYPE_CHECKING:  # a command needs a part of them
     from torch import nn
 
-    from kdgat.cluster import Expectation, Resources
-    from kdgat.cluster.sizing import Estimate
+    from kdgat.cluster import Estimate, Expectation, Resources
     from kdgat.report import Document, RunContent
     from kdgat.run import Measure, OutputDirectory, Run, RunConfig, Table
     from kdgat.run.results import RunResults

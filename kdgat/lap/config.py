@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from kdgat.base import Config, UserError, unknown_key_text
-from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.request import DEFAULT_KEY
 from kdgat.lap.instances.distributions import DISTRIBUTIONS
 from kdgat.lap.names import PREPARE
 from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig

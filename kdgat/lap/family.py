@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base import describe_bytes
-from kdgat.base.text import describe_time
-from kdgat.cluster import Expectation, Resources, format_walltime
-from kdgat.cluster.estimate import configured_request
-from kdgat.cluster.sizing import Estimate
+from kdgat.cluster import Estimate, Expectation, Resources, format_walltime
+from kdgat.cluster.request import configured_request
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
 from kdgat.lap.evaluation.results import LapResults
@@ -23,7 +21,6 @@ from kdgat.lap.training.schedule import (
     count_files,
     forecast,
     instances,
-    num_jobs,
     pack,
     rates_here,
     read_rates,
@@ -82,7 +79,7 @@ class LapFamily(Family):
         return lap_run(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
-        """Return instances, batches, predicted memory and hours of each stage, and which of them share a job."""
+        """Return instances, batches, predicted memory and time of each stage, and which would fit into one job."""
         config = run.config
         assert isinstance(config, LapConfig)
         trained = [jobs[planned.name] for planned in run.plan if planned.name in jobs and members(planned)]
@@ -93,10 +90,11 @@ class LapFamily(Family):
         counts = count_files(config)
         forecasts = forecast(config, run.plan, rates, counts)
         return PlanTable(
-            headings=("instances", "batch", "steps", "memory", "time"),
+            headings=("instances", "batch", "steps", "memory"),
             cells={one.name: _cells(one, config) for one in forecasts},
             sources="nothing" if counts is None else "files",
-            after=_jobs(config, forecasts, rates, min((job.walltime_s for job in trained), default=None)),
+            after=_shared_jobs(config, forecasts, min(job.walltime_s for job in trained)) if trained else (),
+            times={one.name: _time(one, rates) for one in forecasts},
         )
 
     def data_size(self, config: LapConfig) -> DataSize:
@@ -111,12 +109,9 @@ class LapFamily(Family):
         config = run.config
         assert isinstance(config, LapConfig)
         counts = count_files(config)
-        source = f"predicted from the configuration, for {RATES['cpu'].device}"
-        found = {}
-        for planned, one in zip(run.plan, forecast(config, run.plan, RATES["cpu"], counts), strict=True):
-            if not configured_request(planned.stage, run.resources).gpus:
-                found[planned.name] = Expectation(Estimate(math.ceil(one.seconds), None, source))
-        return found
+        on_cpu = [one for one in run.plan if not configured_request(one.stage, run.resources).gpus]
+        forecasts = forecast(config, on_cpu, RATES["cpu"], counts)
+        return {one.name: {"walltime": _time(one, RATES["cpu"])} for one in forecasts}
 
     def reads(self, config: LapConfig) -> Any:
         """Return what decides which instances and weights are read."""
@@ -162,38 +157,22 @@ def _cells(one: Forecast, config: LapConfig) -> list[str]:
         "" if one.num_graphs is None else f"{one.num_graphs} of n={config.progression[one.stages[-1]].size}",
         "" if one.num_steps is None else f"{one.num_steps:,}",
         describe_bytes(one.peak_bytes),
-        describe_time(one.seconds),
     ]
 
 
-def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, walltime_s: int | None) -> list[str]:
-    """State which stages share a job, which more would fit together, and how long all of it takes.
-
-    Without a walltime stages are processes of this machine, which no job cuts.
-    """
+def _time(one: Forecast, rates: Rates) -> Estimate:
     how = "measured" if rates.is_measured else "estimated"
-    sentences = [f"\nTime is {how} for {rates.device}; steps up to the last epoch, early stopping ends sooner."]
-    total = sum(one.seconds for one in forecasts)
-    seeds = f" for {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
-    if walltime_s is None:
-        count = len(forecasts)
-        sentences.append(
-            f"Total: {describe_time(total)} in {count} stages one after the other{seeds}, preparation and evaluation "
-            "included."
-        )
-        return sentences
+    return Estimate(math.ceil(one.seconds), None, f"{how} rates of {rates.device}: all epochs")
+
+
+def _shared_jobs(config: LapConfig, forecasts: Sequence[Forecast], walltime_s: int) -> list[str]:
+    """Say which stages would fit into one job together, unless they share it already."""
     of_one_seed = [one for one in forecasts if one.is_training][: len(config.groups())]
-    for one in of_one_seed:
-        count = num_jobs(one.seconds, walltime_s)
-        jobs = "1 job" if count == 1 else f"{count} jobs, each going on where the one before was cut"
-        sentences.append(f"{' + '.join(one.stages)}: {jobs} of {format_walltime(walltime_s)}")
-    fitting = [job for job in pack(of_one_seed, walltime_s) if len(job.stages) > 1]
-    if fitting and [job.stages for job in fitting] != [group for group in config.groups() if len(group) > 1]:
-        groups = ", ".join(f"[{', '.join(job.stages)}]" for job in fitting)
-        sentences.append(f"These fit into one job of {format_walltime(walltime_s)} together: -O 'jobs=[{groups}]'")
-    count = sum(num_jobs(one.seconds, walltime_s) for one in forecasts)
-    sentences.append(f"Total: {describe_time(total)} in {count} jobs{seeds}, preparation and evaluation included.")
-    return sentences
+    fitting = [job for job in pack(of_one_seed, walltime_s) if len(job) > 1]
+    if not fitting or fitting == [list(group) for group in config.groups() if len(group) > 1]:
+        return []
+    groups = ", ".join(f"[{', '.join(job)}]" for job in fitting)
+    return [f"These fit into one job of {format_walltime(walltime_s)} together: -O 'jobs=[{groups}]'"]
 
 
 FAMILY: Final = LapFamily()

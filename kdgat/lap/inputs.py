@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kdgat.base import validate_config
 from kdgat.cluster import ResourceRequest
-from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.request import DEFAULT_KEY
 from kdgat.lap.config import LapConfig
 from kdgat.lap.instances.files import count_size, find_files
 from kdgat.lap.names import FAMILY, PREPARE, START

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from kdgat.cluster import AttemptLedger
-from kdgat.cluster.history import OPEN
+from kdgat.cluster.attempts import OPEN
 from kdgat.cluster.usage import Usage, usage_of
 from kdgat.run import EVALUATION, OutputDirectory, StageRecord
 from kdgat.run.directory import DONE_STATES, RunIndex

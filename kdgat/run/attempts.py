@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from kdgat.cluster import AttemptLedger, AttemptRecord
-from kdgat.cluster.history import OPEN
+from kdgat.cluster.attempts import OPEN
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.run.progress import describe_seconds
 
@@ -23,11 +23,10 @@ def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str
 
 def seconds_run(output: OutputDirectory, stages: Sequence[StageRecord]) -> float:
     """Return in how many seconds stages of a run trained, side by side or not; attempts that go on last until now."""
-    known = [one.directory and AttemptLedger(output.stage_directory(one)).records for one in stages]
     spans = sorted(
         (record.started, time.time() if record.end == OPEN else record.ended)
-        for stage, records in zip(stages, known, strict=True)
-        for record in records or ()
+        for stage in stages
+        for record in (AttemptLedger(output.stage_directory(stage)).records if stage.directory else ())
         if record.started and (record.end != OPEN or stage.state == StageState.RUNNING)
     )
     total = last = 0.0

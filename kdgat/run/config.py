@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from kdgat.base import Config, ConfigurationError, unknown_key_text, validate_config
 from kdgat.base.configuration import apply_overrides, load_preset
 from kdgat.cluster import ResourceRequest
-from kdgat.cluster.estimate import DEFAULT_KEY, configured_request
+from kdgat.cluster.request import DEFAULT_KEY, configured_request
 from kdgat.run.directory import RunError
 from kdgat.training import TrainingConfig
 

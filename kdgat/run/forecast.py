@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kdgat.base.files import is_gone
 from kdgat.cluster.child import read_progress
-from kdgat.cluster.expectation import Job, expect_walltime
+from kdgat.cluster.forecast import Job, expect_walltime
 from kdgat.cluster.usage import FOLDER, read_usages
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.kept_plan import KeptPlan
@@ -78,8 +78,8 @@ def forecast(
     most = {name: 0.0 if one is None else one.high for name, one in left.items()}
     unfinished = {name for name, _ in order}
     is_full = any(not unfinished & set(one.depends_on) for one in to_come)
-    low = _last_end(order, least, len(running) if is_full else len(order))
-    high = _last_end(order, most, len(running))
+    low = last_end(order, least, len(running) if is_full else len(order))
+    high = last_end(order, most, len(running))
     waits = bool(to_come) and not is_gone(output.slurm_path)
     more = waits or num_unknown > 0 or any(one.more_follows for one in known)
     return Forecast(Remaining(low, high, any(one.may_end_early for one in known), more), num_unknown)
@@ -106,7 +106,7 @@ def _expected(output: OutputDirectory, history: Path, names: Sequence[str]) -> d
     alike: dict[tuple[str, str], Remaining | None] = {}  # by stage and configuration
     for planned in plan.stages:
         if planned.name in found:
-            job = Job.of(plan.family, planned.stage, planned.config, {})
+            job = Job.of(plan.family, planned.stage, planned.config)
             kind = (job.stage, job.config)
             if kind not in alike:
                 known = expect_walltime(usages, job)
@@ -115,11 +115,11 @@ def _expected(output: OutputDirectory, history: Path, names: Sequence[str]) -> d
     return found
 
 
-def _last_end(order: Sequence[tuple[str, Sequence[str]]], seconds: Mapping[str, float], num_workers: int) -> float:
+def last_end(order: Sequence[tuple[str, Sequence[str]]], seconds: Mapping[str, float], num_workers: int) -> float:
     """Return when the last stage ends if each begins as soon as a worker is free and what it needs has ended.
 
     >>> stages = [("a", ()), ("b", ()), ("c", ("a",))]
-    >>> _last_end(stages, {"a": 1.0, "b": 4.0, "c": 2.0}, 2)
+    >>> last_end(stages, {"a": 1.0, "b": 4.0, "c": 2.0}, 2)
     4.0
     """
     free = [0.0] * max(1, num_workers)

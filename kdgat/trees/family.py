@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base import describe_bytes
-from kdgat.cluster import Expectation, Resources
-from kdgat.cluster.sizing import Estimate
+from kdgat.cluster import Estimate, Expectation, Resources
 from kdgat.family import DataSize, Family, Option, PlanTable
 from kdgat.run import OutputDirectory, Run, Table
 from kdgat.training.weights import read_description
@@ -103,7 +102,7 @@ class TreesFamily(Family):
         counts = estimate_counts(config)
         taken = {planned.name: stage_bytes(planned, counts) for planned in run.plan}
         return {
-            name: Expectation(gpu_memory=Estimate(-(-amount >> 20), None, "largest step, by its formula"))
+            name: {"gpu_memory": Estimate(-(-amount >> 20), None, "largest step, by its formula")}
             for name, amount in taken.items()
             if amount is not None
         }

@@ -5,7 +5,7 @@ from kdgat.can.config import CanConfig
 from kdgat.can.kinds import RUN_KINDS
 from kdgat.can.plan import plan_can
 from kdgat.cluster import ResourceRequest, Site
-from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.request import stage_resources
 from tests.can.small_runs import make_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}

@@ -37,7 +37,7 @@ def test_what_somebody_asks_for_in_so_many_words_stays(tmp_path: Path) -> None:
     assert "--memory 80G" in found["command"]
 
 
-def test_all_datasets_are_compared_in_one_table(tmp_path: Path) -> None:
+def test_all_datasets_are_compared_in_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_dataset(tmp_path, "mine", "tiny")
     words = (
         "can",
@@ -53,9 +53,12 @@ def test_all_datasets_are_compared_in_one_table(tmp_path: Path) -> None:
     )
     done = kdgat("estimate", *words, status=0)
     rows = {line.split()[0]: line.split()[2:] for line in done.stdout.splitlines() if "curriculum-" in line}
-    assert rows["set_02"] == ["203,496", "14:24:00", "106G", "1", "complex", "no"]
-    assert rows["hcrl_sa"] == ["9,364", "09:36:00", "70G", "1", "standard", "no"]
-    assert rows["mine"] == ["252", "08:00:00", "64G", "unknown", "small", "yes"]
+    assert rows["set_02"] == ["203,496", "14:24:00", "106G", "1"]
+    assert rows["hcrl_sa"] == ["9,364", "09:36:00", "70G", "1"]
+    assert rows["mine"] == ["252", "08:00:00", "64G", "unknown"]
+    assert f"Graphs counted in 8 recordings of {tmp_path}: mine" in done.stdout
+    monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
+    assert kdgat("estimate", *words, status=0).stdout.count("dataset  stage") == 1
 
 
 def test_all_stages_and_where_their_amounts_come_from_fit_eighty_columns(
@@ -63,10 +66,13 @@ def test_all_stages_and_where_their_amounts_come_from_fit_eighty_columns(
 ) -> None:
     monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
     printed = kdgat("estimate", "can", "--dataset", "set_02", "--preset", "full", folder=tmp_path, status=0).stdout
-    table, _, below = printed.partition("Walltime and memory from ")
-    assert max(len(line) for line in table.splitlines()[1:]) <= 80
-    assert "distill_autoencoder-small-seed0  12:00:00  12:00:00     96G     unknown        1\n" in table
-    assert "size rule for complex data: 203,496 windows: autoencoder-large-seed0, " in below
+    table, _, below = printed.partition("Walltime, time and memory by ")
+    assert max(len(line) for line in table.splitlines()) <= 80
+    assert "Of 3 seeds the first is shown:\n" in table
+    assert "distill_autoencoder-small-seed0  12:00:00   up to 12 h 0 min     96G        1\n" in table
+    assert max(len(line) for line in below.splitlines()[:-1]) <= 80
+    assert "size rule for complex data: 203,496 windows: autoencoder-large-seed0, " in " ".join(below.split())
+    assert below.endswith("--data-root data --out runs/set_02\n")  # a command is one line
 
 
 def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(tmp_path: Path) -> None:
@@ -86,6 +92,10 @@ def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(
     assert stage["expected"]["memory_mib"]["value"] < 14_000
     assert 5 < stage["gpu_memory_gib"] < 7
     planned = kdgat("plan", *words, folder=tmp_path, status=0).stdout
+    estimated = kdgat("estimate", *words, folder=tmp_path, status=0).stdout
+    times = [line for line in planned.splitlines() if line.startswith(("Time ", "Sum "))]
+    assert "Time by 4 runs on Tesla V100 (enough for 80% of such runs): 3 stages" not in times  # one for each seed
+    assert times == [line for line in estimated.splitlines() if line.startswith(("Time ", "Sum "))]
     assert "asks for walltime 1-04:50:00 instead of 08:00:00" in planned
     assert "asks for walltime 14:24:00 instead of 08:00:00: size rule for complex data" in planned
 

@@ -1,7 +1,10 @@
 from pathlib import Path
 
 from kdgat.canbus.simulation import write_dataset
+from kdgat.cluster import AttemptRecord, EndKind
 from kdgat.cluster.usage import Usage, append_usage
+from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import RunIndex
 from tests.support.command_line import kdgat
 
 
@@ -57,22 +60,64 @@ def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_
     assert said.endswith("largest of 1 run (enough for 50% of such runs): evaluation-large-seed0")
     dry = kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout
     assert "--mem=108544M" in dry
-    taken = [line for line in dry.splitlines() if "; takes " in line]
+    taken = [line for line in dry.splitlines() if "; time: " in line]
     assert [line.split()[1] for line in taken] == ["evaluation-large-seed0:"]
-    assert "# Time unknown: prepare, autoencoder-large-seed0," in dry
-    assert "in 1 job." in dry
+    assert "# Time unknown: 8 stages" in dry
+    assert "# Sum of known times: 17 min 38 s in 1 job." in dry
 
 
 def test_a_dry_run_says_how_long_stages_take_by_rules_and_forecasts_or_how_to_find_out(tmp_path: Path) -> None:
     trees = kdgat("plan", "trees", "--seeds", 0, "--dry-run", folder=tmp_path, status=0).stdout
-    assert "# pretrain-seed0: needs prepare; takes up to " in trees
+    assert "# pretrain-seed0: needs prepare; time: up to " in trees
     assert "# Time by steps measured on a core: pretrain-seed0" in trees
     lap = kdgat("plan", "lap", "--dry-run", folder=tmp_path, status=0).stdout
-    assert lap.count("; takes ") == 7
-    assert "# Total: " in lap
+    assert lap.count("; time: ") == 7
+    assert "# Sum of known times: " in lap
     can = kdgat("plan", "can", "--data-root", tmp_path, "--dry-run", folder=tmp_path, status=0).stdout
     assert can.count("-m kdgat.stage") == can.count(": needs ")
     assert "not known yet: `kdgat estimate can --calibrate` tries one" in can
+
+
+def test_what_stages_of_a_run_took_stands_beside_the_time_of_those_that_are_left(tmp_path: Path) -> None:
+    names = ("prepare", "pretrain-seed0", "finetune-seed0", "scratch-seed0", "gin-seed0", "evaluation-seed0")
+    output = OutputDirectory(tmp_path / "runs" / "a")
+    stages = [StageRecord(name=name, stage=name, scale="", seed=0, directory=f"stages/{name}") for name in names]
+    for place, one in enumerate(stages):
+        used = Usage(
+            time=0.0, run=f"b/{one.name}", family="trees", stage=one.name.partition("-")[0], device="cpu",
+            units="stages", done=1, unit_s=60.0 * place,
+        )  # fmt: skip
+        append_usage(tmp_path / "runs" / "history" / "b.jsonl", used)
+        directory = output.stage_directory(one)
+        directory.path.mkdir(parents=True)
+        record = AttemptRecord(number=1, started=100.0, ended=190.0, end=EndKind.FINISHED)
+        directory.attempts_path.write_text(record.model_dump_json() + "\n")
+        one.state = StageState.PLANNED if place >= 4 else StageState.FINISHED
+    words = ("plan", "trees", "--seeds", 0, "--out", output.path)
+    output.write_index(RunIndex(family="trees", config={}, stages=stages))
+    printed = kdgat(*words, status=0).stdout
+    assert printed.count("took 1 min 30 s") == 4
+    below = printed.partition("Time by")[2].splitlines()
+    assert below == [
+        " 1 run on cpu (enough for 50% of such runs): gin-seed0, evaluation-seed0",
+        "Sum of times left: 16 min 18 s.",
+    ]
+    for one in stages:
+        one.state = StageState.CACHED
+    output.write_index(RunIndex(family="trees", config={}, stages=stages))
+    printed = kdgat(*words, status=0).stdout
+    assert printed.count("took 1 min 30 s") == 6
+    assert printed.endswith("Nothing is left.\n")
+    assert "Time by" not in printed
+
+
+def test_times_are_summed_up_and_what_stages_side_by_side_take_at_least_is_said(tmp_path: Path) -> None:
+    words = ("plan", "can", "--dataset", "set_02", "--preset", "full", "--seeds", 0)
+    assert kdgat(*words, folder=tmp_path, status=0).stdout.splitlines()[-3:] == [
+        "Time by size rule for complex data: 5 stages",
+        "Time unknown: 4 stages",
+        "Sum of known times: 2 d 14 h, at least 1 d 14 h with stages side by side.",
+    ]
 
 
 def test_the_plan_as_a_diagram_is_a_flowchart_of_its_stages(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from kdgat.cluster import EndKind
+from kdgat.cluster import EndKind, Site, format_walltime
 from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.site import Limits
 from kdgat.stage import Failed, FailureKind, Paused
 
 CHECKPOINT = "checkpoints/checkpoint-00000040.pt"
@@ -25,3 +26,9 @@ def refused_to_train(needed_s: float, **values: Any) -> AttemptEnd:
     """Make the end of a stage that found its job too short to get anywhere."""
     outcome = Paused(checkpoint="", reason="the job is too short", needed_s=needed_s)
     return ended(EndKind.PAUSED, message=outcome.reason, outcome=outcome, **values)
+
+
+def limited(walltime_s: int | None = None, memory_mib: int | None = None, **keys: Any) -> Site:
+    """Make a site that grants no more."""
+    walltime = None if walltime_s is None else format_walltime(walltime_s)
+    return Site(name="limited", limits=Limits(walltime=walltime, memory=memory_mib), **keys)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.cluster import AttemptLimits, EndKind, Resources, Site, decide
+from kdgat.cluster import EndKind, Resources, Site, decide
 from kdgat.cluster.decision import (
     LONGEST_DELAY_S,
     LONGEST_OUTAGE_DELAY_S,
@@ -20,13 +20,12 @@ from kdgat.cluster.decision import (
     Wait,
 )
 from kdgat.cluster.ending import AttemptEnd
-from kdgat.cluster.site import Limits
 from kdgat.stage import FailureKind, Finished
-from tests.cluster.attempts import CHECKPOINT, ended, failed, refused_to_train
+from tests.cluster.attempts import CHECKPOINT, ended, failed, limited, refused_to_train
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
-LIMITS = AttemptLimits(max_walltime_s=14_400, max_memory_mib=8192, bigger_gpu_types=("a100", "h100"))
-NO_LIMITS = AttemptLimits()
+LIMITS = limited(14_400, 8192, bigger_gpu_types=("a100", "h100"))
+NO_LIMITS = limited()
 ALL_NODES = frozenset({"n1", "n2", "n3"})
 
 
@@ -44,7 +43,7 @@ class Case:
     before: tuple[AttemptEnd, ...] = ()
     resources: Resources | None = ASKED
     excluded: frozenset[str] = frozenset()
-    limits: AttemptLimits = LIMITS
+    site: Site = LIMITS
     unescalated: Resources | None = None
     refused: Resources | None = None
 
@@ -344,7 +343,7 @@ CASES = [
         OUT_OF_MEMORY,
         Stop("4G are not enough and the site allows no more"),
         refused=MORE_MEMORY,
-        limits=NO_LIMITS,
+        site=NO_LIMITS,
     ),
     Case(
         "out of memory where Slurm granted no longer walltime",
@@ -379,7 +378,7 @@ CASES = [
         Stop("8G are not enough ... training.batch_size ... limits.memory"),
         resources=asked(memory_mib=8192),
     ),
-    Case("out of memory without a limit", OUT_OF_MEMORY, Retry("6G", asked(memory_mib=6144)), limits=NO_LIMITS),
+    Case("out of memory without a limit", OUT_OF_MEMORY, Retry("6G", asked(memory_mib=6144)), site=NO_LIMITS),
     Case("MemoryError of the stage", failed(FailureKind.HOST_OOM), Retry("4G ... 6G", asked(memory_mib=6144))),
     Case(
         "the excluded nodes stay so with more memory",
@@ -400,7 +399,7 @@ CASES = [
         Stop("smallest part of a batch ... no bigger"),
         resources=asked(gpu_type="h100"),
     ),
-    Case("the site names no bigger GPU", failed(FailureKind.CUDA_OOM), Stop("no bigger"), limits=NO_LIMITS),
+    Case("the site names no bigger GPU", failed(FailureKind.CUDA_OOM), Stop("no bigger"), site=NO_LIMITS),
     # The stage says why
     Case("a bad input", failed(FailureKind.BAD_INPUT), Stop("trying again would end the same way: BAD_INPUT")),
     Case("numbers that are not finite", failed(FailureKind.NUMERIC), Stop("NUMERIC")),
@@ -478,7 +477,7 @@ CASES = [
         "pending for long where the site says stop",
         PENDING,
         Stop("3600 s ... on_start_timeout: stop"),
-        limits=replace(LIMITS, on_start_timeout="stop"),
+        site=LIMITS.model_copy(update={"on_start_timeout": "stop"}),
     ),
     Case("Slurm does not answer", UNREACHABLE, Retry("asking it again in 5 s", ASKED, delay_s=5.0)),
     Case(
@@ -492,7 +491,7 @@ CASES = [
         DEFERRED,
         Stop("asked 6 times in 00:02:30 ... takes no job now ... goes on when it does: QOSMaxSubmitJobPerUserLimit"),
         before=(LOST, *(DEFERRED,) * 5),
-        limits=replace(LIMITS, submit_timeout_s=150.0),
+        site=LIMITS.model_copy(update={"submit_timeout_s": 150.0}),
     ),
     Case(
         "Slurm does not answer for the third time",
@@ -544,7 +543,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_what_follows_an_end(case: Case) -> None:
-    decision = decide(case.end, case.history, case.limits)
+    decision = decide(case.end, case.history, case.site)
     sentence = decision.reason
     assert replace(decision, reason="") == replace(case.follows, reason=""), sentence
     place = 0
@@ -558,18 +557,6 @@ def test_what_follows_an_end(case: Case) -> None:
 def test_every_kind_of_end_stands_in_the_table() -> None:
     assert {case.end.kind for case in CASES} == set(EndKind)
     assert {case.end.failure for case in CASES} == {None, *FailureKind}
-
-
-def test_limits_are_those_of_the_site() -> None:
-    site = Site(
-        name="here",
-        limits=Limits(walltime="2-00:00:00", memory="128G"),
-        bigger_gpu_types=("a100",),
-        on_start_timeout="stop",
-        submit_timeout_s=600,
-    )
-    assert AttemptLimits.of(site) == AttemptLimits(172_800, 131_072, ("a100",), "stop", 600)
-    assert AttemptLimits.of(Site(name="here")) == NO_LIMITS
 
 
 def test_a_controller_that_is_gone_is_asked_ever_less_often_and_given_up_in_the_end() -> None:
@@ -621,31 +608,29 @@ RESOURCES = st.builds(
     gpu_type=st.sampled_from(["v100", "a100", None]),
 )
 LIMITED = st.builds(
-    AttemptLimits,
-    max_walltime_s=st.none() | st.integers(7200, 100_000),
-    max_memory_mib=st.none() | st.integers(100_000, 1_000_000),
+    limited,
+    walltime_s=st.none() | st.integers(7200, 100_000),
+    memory_mib=st.none() | st.integers(100_000, 1_000_000),
     bigger_gpu_types=st.sampled_from([(), ("a100",), ("v100", "a100", "h100")]),
     submit_timeout_s=st.sampled_from([1.0, 300.0, 3600.0]),
 )
 
 
 @settings(max_examples=200, deadline=None)
-@given(ends=st.lists(ENDS_WITH_PROGRESS, min_size=1, max_size=30), resources=RESOURCES, limits=LIMITED)
-def test_no_job_asks_for_more_than_the_site_grants(
-    ends: list[AttemptEnd], resources: Resources, limits: AttemptLimits
-) -> None:
+@given(ends=st.lists(ENDS_WITH_PROGRESS, min_size=1, max_size=30), resources=RESOURCES, site=LIMITED)
+def test_no_job_asks_for_more_than_the_site_grants(ends: list[AttemptEnd], resources: Resources, site: Site) -> None:
     history = History(resources)
     for end in ends:
-        decision = decide(end, history, limits)
+        decision = decide(end, history, site)
         assert decision.reason
         if not isinstance(decision, Retry):
             return
         granted, before = decision.resources, history.resources
         assert granted is not None
         assert before is not None
-        assert granted.walltime_s <= (limits.max_walltime_s or granted.walltime_s)
-        assert granted.memory_mib <= (limits.max_memory_mib or granted.memory_mib)
-        assert granted.gpu_type in (before.gpu_type, *limits.bigger_gpu_types)
+        assert granted.walltime_s <= (site.limits.walltime_s or granted.walltime_s)
+        assert granted.memory_mib <= (site.limits.memory_mib or granted.memory_mib)
+        assert granted.gpu_type in (before.gpu_type, *site.bigger_gpu_types)
         assert granted.walltime_s >= before.walltime_s
         assert granted.memory_mib >= before.memory_mib
         assert (granted.cores, granted.gpus) == (before.cores, before.gpus)
@@ -657,15 +642,15 @@ LONGEST = (MAX_FRUITLESS_ATTEMPTS + MAX_LOST + MAX_ENVIRONMENT + 20) * 6
 
 
 @settings(max_examples=200, deadline=None)
-@given(pattern=st.lists(ENDS, min_size=1, max_size=6), resources=st.none() | RESOURCES, limits=LIMITED)
+@given(pattern=st.lists(ENDS, min_size=1, max_size=6), resources=st.none() | RESOURCES, site=LIMITED)
 def test_attempts_without_progress_come_to_an_end_whatever_befalls_them(
-    pattern: list[AttemptEnd], resources: Resources | None, limits: AttemptLimits
+    pattern: list[AttemptEnd], resources: Resources | None, site: Site
 ) -> None:
     pattern = [end for end in pattern if end.kind is not EndKind.PREEMPTED] or [LOST]
     history = History(resources)
     for number in range(LONGEST):
         end = pattern[number % len(pattern)]
-        decision = decide(end, history, limits)
+        decision = decide(end, history, site)
         if isinstance(decision, Stop):
             return
         assert isinstance(decision, Retry)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kdgat.cluster import Expectation, Resources
-from kdgat.cluster.expectation import Job, expect
+from kdgat.cluster.forecast import Job, expect
 from kdgat.cluster.usage import Usage, read_usages
 
 RECORDED = read_usages(Path(__file__).parent / "recorded")
@@ -33,9 +33,7 @@ def wasted(amount: Callable[[Usage, Expectation], float]) -> float:
 
 
 def of_estimates(one: Usage, found: Expectation) -> float:
-    assert found.walltime is not None
-    assert found.memory is not None
-    return found.walltime.value * found.memory.value
+    return found["walltime"].value * found["memory"].value
 
 
 def of_preset(one: Usage, _: Expectation) -> float:
@@ -50,14 +48,13 @@ def test_there_are_enough_attempts_stages_and_sizes() -> None:
 
 
 def test_three_of_four_walltimes_from_the_fourth_run_on_are_enough() -> None:
-    enough = [found.walltime is not None and found.walltime.value >= one.wall_s for one, found in replayed(4)]
+    enough = [found["walltime"].value >= one.wall_s for one, found in replayed(4)]
     assert sum(enough) >= 0.75 * len(enough)
 
 
 def test_no_memory_from_the_third_run_on_is_too_little() -> None:
     for one, found in replayed(3):
-        assert found.memory is not None
-        assert found.memory.value >= one.rss_mib, one.run
+        assert found["memory"].value >= one.rss_mib, one.run
 
 
 def test_what_is_asked_for_and_not_used_is_a_small_part_of_what_the_preset_asks_for_in_vain() -> None:

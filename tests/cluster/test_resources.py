@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.base import UserError
+from kdgat.base import UserError, validate_config
 from kdgat.base.configuration import read_yaml
 from kdgat.cluster import ResourceRequest, Resources, format_memory, format_walltime
-from kdgat.cluster.resources import make_request, parse_memory, parse_walltime
+from kdgat.cluster.resources import parse_memory, parse_walltime
 
 REQUESTS = st.builds(
     ResourceRequest,
@@ -148,15 +148,15 @@ def test_a_wrong_amount_of_memory_is_refused_with_value_and_fix(wrong: object, w
 )
 def test_a_wrong_request_is_refused_with_key_and_value(given_words: dict[str, object], expected: str) -> None:
     with pytest.raises(UserError) as error:
-        make_request(**given_words)  # type: ignore[arg-type]
+        validate_config(ResourceRequest, given_words)
     assert str(error.value).startswith(expected)
 
 
 def test_a_request_keeps_what_was_said_in_one_notation() -> None:
-    request = make_request(walltime=90, memory="2048", gpus=0)
+    request = ResourceRequest(walltime=90, memory="2048", gpus=0)
     assert request.explicit_values() == {"walltime": "01:30:00", "memory": "2G", "gpus": 0}
     assert (request.walltime_s, request.memory_mib) == (5400, 2048)
-    assert make_request().explicit_values() == {}
+    assert ResourceRequest().explicit_values() == {}
 
 
 def test_resources_are_described_in_one_line() -> None:

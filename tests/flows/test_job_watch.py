@@ -11,7 +11,7 @@ import pytest
 
 from flows.attempts import Attempt
 from flows.job_watch import LEAVE_S, SEEN_S, WAKE_S, JobWatch
-from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, EndKind, Resources, Site, StopRequest
+from kdgat.cluster import AttemptLedger, AttemptRecord, EndKind, Resources, Site, StopRequest
 from kdgat.cluster.child import STOP_GRACE_S
 from kdgat.cluster.decision import History
 from kdgat.cluster.ending import AttemptEnd, Because
@@ -66,7 +66,6 @@ class Watched:
             ledger.records[-1],
             ledger,
             History(RESOURCES),
-            AttemptLimits.of(found),
             self.stop,
             self.lines.append,
             self.progress.append,

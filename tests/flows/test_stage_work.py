@@ -12,7 +12,7 @@ from flows.attempts import AttemptBody, AttemptResult
 from flows.execution import Execution
 from flows.stage_work import StageEnd, bearing_faults, perform
 from kdgat.can.inputs import can_run
-from kdgat.cluster import AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest, decision
+from kdgat.cluster import AttemptRecord, ResourceRequest, Site, StopRequest, decision
 from kdgat.run import OutputDirectory, RunError, StageState
 from tests.can.small_runs import make_config
 
@@ -43,7 +43,7 @@ def test_what_cannot_be_read_is_asked_again_and_nothing_is_said_to_start_again(n
             raise answers.pop()
         return "as it was"
 
-    assert bearing_faults(look, stop, AttemptLimits(), said.append, OUTPUT) == "as it was"  # type: ignore[arg-type]
+    assert bearing_faults(look, stop, Site(name="local"), said.append, OUTPUT) == "as it was"  # type: ignore[arg-type]
     assert len(said) == 3
     assert all(text.startswith("asked again in ") and os.strerror(number) in text for text in said)
     assert stop.waited_s == sorted(set(stop.waited_s))
@@ -58,11 +58,11 @@ def test_what_is_never_answered_is_a_fault_in_the_end_and_a_mistake_is_one_at_on
 
     stop = Stop()
     with pytest.raises(OSError, match="Stale"):
-        bearing_faults(look, stop, AttemptLimits(), lambda text: None, OUTPUT)  # type: ignore[arg-type]
+        bearing_faults(look, stop, Site(name="local"), lambda text: None, OUTPUT)  # type: ignore[arg-type]
     assert stop.waited_s
     stop.waited_s.clear()
     with pytest.raises(ValueError, match="no such recording"):
-        bearing_faults(mistake, stop, AttemptLimits(), lambda text: None, OUTPUT)  # type: ignore[arg-type]
+        bearing_faults(mistake, stop, Site(name="local"), lambda text: None, OUTPUT)  # type: ignore[arg-type]
     assert not stop.waited_s
 
 

@@ -2,7 +2,7 @@ import pytest
 
 from kdgat.base import ConfigurationError, UserError
 from kdgat.cluster import ResourceRequest, Site
-from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.request import stage_resources
 from kdgat.lap.config import LapConfig, with_two_in_one
 from tests.lap.runs import make_config
 

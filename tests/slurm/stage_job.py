@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts, Stage, run_to_end
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.cluster import AttemptLedger, AttemptLimits, AttemptRecord, ResourceRequest, Site, StopRequest, load_site
-from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster import AttemptLedger, AttemptRecord, ResourceRequest, Site, StopRequest, load_site
+from kdgat.cluster.request import stage_resources
 from kdgat.stage import RunDirectory
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.slurm.cluster_run import stray_processes
@@ -193,7 +193,7 @@ class StageJob:
             ),
             on_line=self.lines.append,
             resources=None if site is None else stage_resources("normal", {}, site, request),
-            limits=AttemptLimits() if site is None else AttemptLimits.of(site),
+            site=Site(name="local") if site is None else site,
         )
         with contextlib.closing(runner):
             return run_to_end(stage)

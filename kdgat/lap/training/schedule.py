@@ -4,7 +4,6 @@ Rates of a device are seconds per training step and per byte that autograd keeps
 --json FILE` measures them, and `kdgat plan lap --measured FILE` uses what was measured.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,15 +75,6 @@ class Forecast:
     def is_training(self) -> bool:
         """Return whether it trains."""
         return bool(self.stages)
-
-
-@dataclass(frozen=True)
-class Job:
-    """Consecutive training stages that one job has time for; one that is longer than a job takes several."""
-
-    stages: tuple[str, ...]
-    seconds: float
-    num_jobs: int
 
 
 def forecast(
@@ -180,23 +170,18 @@ def count_files(config: LapConfig) -> Counts | None:
     return {size: count_size(Path(config.data.source), size) for size in sizes}
 
 
-def pack(forecasts: Sequence[Forecast], walltime_s: int) -> list[Job]:
-    """Put consecutive training stages of one seed into as few jobs as there is time for."""
-    jobs: list[Job] = []
-    room = USABLE * walltime_s
+def pack(forecasts: Sequence[Forecast], walltime_s: int) -> list[list[str]]:
+    """Put consecutive training stages of one seed into as few jobs as there is time for; a longer one is alone."""
+    jobs: list[list[str]] = []
+    left_s = 0.0
     for one in forecasts:
-        if not one.is_training:
-            continue
-        if jobs and jobs[-1].num_jobs == 1 and jobs[-1].seconds + one.seconds <= room:
-            jobs[-1] = Job((*jobs[-1].stages, *one.stages), jobs[-1].seconds + one.seconds, 1)
+        if jobs and one.seconds <= left_s:
+            jobs[-1] += one.stages
         else:
-            jobs.append(Job(one.stages, one.seconds, num_jobs(one.seconds, walltime_s)))
+            jobs.append([*one.stages])
+            left_s = USABLE * walltime_s
+        left_s -= one.seconds
     return jobs
-
-
-def num_jobs(seconds: float, walltime_s: int) -> int:
-    """Return how many jobs a stage takes, each resuming where the one before was cut."""
-    return max(1, math.ceil(seconds / (USABLE * walltime_s)))
 
 
 def fit_rates(device: str, measured: Sequence[tuple[int, float]]) -> Rates:

@@ -6,11 +6,9 @@ from kdgat.base import UserError, write_json_atomically
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import (
     RATES,
-    USABLE,
     Forecast,
     fit_rates,
     forecast,
-    num_jobs,
     pack,
     read_rates,
 )
@@ -27,15 +25,11 @@ def test_consecutive_stages_share_a_job_as_long_as_there_is_time() -> None:
     # The published plan: two stages in one job of 8 hours, each of the others in a job of its own.
     hours = {"a": 4, "b": 3, "c": 6, "d": 6, "e": 7.5, "f": 6}
     jobs = pack([stage(name, one) for name, one in hours.items()], 8 * HOUR_S)
-    assert [job.stages for job in jobs] == [("a", "b"), ("c",), ("d",), ("e",), ("f",)]
-    assert all(job.num_jobs == 1 for job in jobs)
+    assert jobs == [["a", "b"], ["c"], ["d"], ["e"], ["f"]]
 
 
-def test_a_stage_that_is_longer_than_a_job_takes_several_and_shares_none() -> None:
-    jobs = pack([stage("a", 20), stage("b", 1)], 8 * HOUR_S)
-    assert [(job.stages, job.num_jobs) for job in jobs] == [(("a",), 3), (("b",), 1)]
-    assert num_jobs(8 * HOUR_S * USABLE, 8 * HOUR_S) == 1
-    assert num_jobs(8 * HOUR_S, 8 * HOUR_S) == 2
+def test_a_stage_that_is_longer_than_a_job_shares_none() -> None:
+    assert pack([stage("a", 20), stage("b", 1)], 8 * HOUR_S) == [["a"], ["b"]]
 
 
 def test_a_forecast_counts_instances_steps_and_what_they_take() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import UserError
+from kdgat.cluster.attempts import AttemptRecord
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.usage import CPU, Usage, usage_of
 from kdgat.stage import Failed, RunDirectory, StageSpec

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from kdgat.cluster.sizing import estimate_memory, estimate_walltime, similar
-from kdgat.cluster.usage import Asked, Usage, append_usage, matching, read_usages
+from kdgat.cluster.forecast import Job, estimate_memory, estimate_walltime, like, similar
+from kdgat.cluster.usage import Asked, Usage, append_usage, read_usages
 
 
 def usage(run="a", unit_s=0.1, rss_mib=3000, graphs=1000, **given):
@@ -32,7 +32,7 @@ def test_the_rate_is_the_one_that_covers_the_next_run(rates, rate, coverage) -> 
     found = estimate_walltime([usage(str(place), one) for place, one in enumerate(rates)], [], 1000, parameters=100)
     assert (found.value, found.coverage) == (walltime_of(rate, 1000), pytest.approx(coverage))
     assert f"{len(rates)} run" in found.source
-    assert "1,000 steps left" in found.source
+    assert "1,000 steps" in found.source
 
 
 def test_attempts_of_one_run_are_one_observation() -> None:
@@ -142,6 +142,7 @@ def test_lines_of_many_runs_are_read_and_damaged_ones_left_out(tmp_path) -> None
         file.write('{"v": 9, "time": 3.0}\n{"v": 1, "ti')
     found = read_usages(tmp_path / "history")
     assert [one.run for one in found] == ["two", "one"]
-    assert matching(found, "can", "normal", cores=1, gpus=0) == [found[1]]
-    assert matching(found, "can", "normal", cores=1, gpus=1) == [found[0]]
-    assert matching(found, "can", "normal", cores=1, gpus=2) == []
+    job = Job("can", "normal", "same")
+    assert like(found, job, cores=1, gpus=0) == [found[1]]
+    assert like(found, job, cores=1, gpus=1) == [found[0]]
+    assert like(found, job, cores=1, gpus=2) == []

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kdgat.cluster import AttemptLedger, AttemptLimits, EndKind, Resources, decide
+from kdgat.cluster import AttemptLedger, EndKind, Resources, Site, decide
+from kdgat.cluster.attempts import EXCLUDED_FOR_S
 from kdgat.cluster.decision import Decision, History, Retry, Stop
 from kdgat.cluster.ending import AttemptEnd, Because
-from kdgat.cluster.history import EXCLUDED_FOR_S
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError
-from tests.cluster.attempts import CHECKPOINT, ended, failed
+from tests.cluster.attempts import CHECKPOINT, ended, failed, limited
 from tests.support.faults import unwritable
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, gpus=1, gpu_type="v100")
@@ -171,23 +171,23 @@ def test_the_cost_of_a_note_does_not_grow_with_the_history(directory: RunDirecto
 
 # What the next attempt, and the next command, knows.
 
-NO_LIMITS = AttemptLimits()
+NO_LIMITS = limited()
 
 
 class Command:
     """One command's view of a stage; making another one is giving the command again."""
 
-    def __init__(self, directory: RunDirectory, asked: Resources | None = ASKED, limits: AttemptLimits = NO_LIMITS):
-        self.ledger, self.asked, self.limits = AttemptLedger(directory), asked, limits
+    def __init__(self, directory: RunDirectory, asked: Resources | None = ASKED, site: Site = NO_LIMITS):
+        self.ledger, self.asked, self.site = AttemptLedger(directory), asked, site
 
     @property
     def history(self) -> History:
-        return self.ledger.history(self.asked, self.limits)
+        return self.ledger.history(self.asked, self.site)
 
     def after(self, *ends: AttemptEnd) -> Decision:
         for end in ends:
             history = self.history
-            decision = decide(end, history, self.limits)
+            decision = decide(end, history, self.site)
             self.ledger.close(self.ledger.open(history.resources, history.excluded_nodes), end, decision)
         return decision
 
@@ -204,9 +204,9 @@ def test_memory_that_grew_is_asked_for_by_the_next_command(directory: RunDirecto
     Command(directory).after(OUT_OF_MEMORY, OUT_OF_MEMORY)
     assert Command(directory).history.resources == with_memory(9216)
     assert Command(directory, with_memory(20_000)).history.resources == with_memory(20_000)
-    assert Command(directory, limits=AttemptLimits(max_memory_mib=8192)).history.resources == with_memory(8192)
-    small = AttemptLimits(max_memory_mib=1024)  # of another site
-    assert Command(directory, limits=small).history.resources == ASKED
+    assert Command(directory, site=limited(memory_mib=8192)).history.resources == with_memory(8192)
+    small = limited(memory_mib=1024)  # of another site
+    assert Command(directory, site=small).history.resources == ASKED
 
 
 def test_what_a_person_asked_for_once_is_not_what_was_learnt(directory: RunDirectory) -> None:
@@ -220,11 +220,11 @@ def test_walltime_that_grew_is_asked_for_by_the_next_command(directory: RunDirec
 
 
 def test_a_bigger_gpu_is_asked_for_until_a_person_names_another(directory: RunDirectory) -> None:
-    limits = AttemptLimits(bigger_gpu_types=("a100", "h100"))
-    Command(directory, limits=limits).after(failed(FailureKind.CUDA_OOM), failed(FailureKind.CUDA_OOM))
-    assert Command(directory, limits=limits).history.resources == ASKED.model_copy(update={"gpu_type": "h100"})
+    site = limited(bigger_gpu_types=("a100", "h100"))
+    Command(directory, site=site).after(failed(FailureKind.CUDA_OOM), failed(FailureKind.CUDA_OOM))
+    assert Command(directory, site=site).history.resources == ASKED.model_copy(update={"gpu_type": "h100"})
     asked = ASKED.model_copy(update={"gpu_type": "mi300"})
-    assert Command(directory, asked, limits).history.resources == asked
+    assert Command(directory, asked, site).history.resources == asked
 
 
 def test_a_process_on_this_machine_asks_for_nothing(directory: RunDirectory) -> None:
@@ -280,9 +280,9 @@ def test_attempts_are_counted_over_commands(directory: RunDirectory) -> None:
 
 @pytest.mark.parametrize("end", [ended(EndKind.UNREACHABLE), ended(EndKind.DEFERRED)])
 def test_who_gives_the_command_again_waits_for_slurm_anew(directory: RunDirectory, end: AttemptEnd) -> None:
-    limits = AttemptLimits(submit_timeout_s=30)
-    assert isinstance(Command(directory, limits=limits).after(*[end] * 4), Stop)
-    decision = Command(directory, limits=limits).after(end)
+    site = limited(submit_timeout_s=30)
+    assert isinstance(Command(directory, site=site).after(*[end] * 4), Stop)
+    decision = Command(directory, site=site).after(end)
     assert isinstance(decision, Retry)
     assert decision.delay_s == 5.0
 
@@ -322,12 +322,12 @@ def test_what_was_decided_is_what_is_asked_for_next(
     tmp_path_factory: pytest.TempPathFactory, ends: list[AttemptEnd]
 ) -> None:
     directory = RunDirectory(tmp_path_factory.mktemp("run"))
-    command = Command(directory, limits=AttemptLimits(max_walltime_s=20_000, bigger_gpu_types=("a100", "h100")))
+    command = Command(directory, site=limited(walltime_s=20_000, bigger_gpu_types=("a100", "h100")))
     for end in ends:
         decision = command.after(end)
         if not isinstance(decision, Retry):
             return
         assert command.history.resources == decision.resources
         assert command.history.excluded_nodes == decision.excluded_nodes
-        restored = Command(directory, limits=command.limits).history
+        restored = Command(directory, site=command.site).history
         assert replace(restored, refused=None) == replace(command.history, refused=None)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.cluster import Expectation, ResourceRequest, Resources, Site
-from kdgat.cluster.expectation import Job, adapt, expect, request_of_job
+from kdgat.cluster import ResourceRequest, Resources, Site, format_walltime
+from kdgat.cluster.forecast import Estimate, Job
+from kdgat.cluster.request import request_of_job
 from kdgat.cluster.site import Limits
-from kdgat.cluster.sizing import Estimate
 from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, read_usages, usage_path
 from kdgat.stage import RunDirectory, StageInput, StageSpec
 
@@ -25,9 +25,12 @@ def usage(run, **given):
     return Usage(run=run, **{**fields, **given})
 
 
-def asks(usages, *, job=JOB, asked=ASKED, command_line=NOTHING, limits=None, is_adaptive=True):
-    expected = expect(usages, job, asked)
-    return adapt(asked, expected, command_line, limits or Limits(), is_adaptive=is_adaptive)
+def asks(usages, *, job=JOB, asked=ASKED, command_line=NOTHING, limits=None, is_adaptive=True, assumed=None):
+    site = Site(name="pitzer", scheduler="slurm", limits=limits or Limits())
+    walltime = format_walltime(asked.walltime_s)
+    requests = {"normal": ResourceRequest(walltime=walltime, memory=asked.memory_mib, adaptive=is_adaptive)}
+    made = request_of_job(job, usages, requests, site, command_line, assumed=assumed)
+    return made.resources, list(made.changes)
 
 
 RUNS = [usage(str(number)) for number in range(4)]
@@ -42,7 +45,7 @@ def test_a_walltime_that_would_not_do_is_raised_and_the_sentence_says_why() -> N
     resources, (sentence, _) = asks(RUNS)
     assert resources.walltime_s == 11_700  # 1.15 (10 + 10,000 + 20) s, in steps of five minutes
     assert sentence == (
-        "asks for walltime 03:15:00 instead of 01:00:00: 4 runs on cpu: 1 s per step, 10,000 steps left "
+        "asks for walltime 03:15:00 instead of 01:00:00: 4 runs on cpu: 1 s per step, 10,000 steps "
         "(enough for 80% of such runs)"
     )
 
@@ -120,12 +123,11 @@ def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory
 
 
 def test_what_a_rule_says_raises_and_never_lowers_and_gives_way_to_attempts() -> None:
-    rule = Expectation(Estimate(43_200, None, "size rule"), Estimate(8192, None, "size rule"))
-    resources, sentences = adapt(ASKED, rule, NOTHING, Limits(), is_adaptive=True)
+    rule = {"walltime": Estimate(43_200, None, "size rule"), "memory": Estimate(8192, None, "size rule")}
+    resources, sentences = asks([], assumed=rule)
     assert (resources.walltime_s, resources.memory_mib) == (43_200, ASKED.memory_mib)
     assert sentences == ["asks for walltime 12:00:00 instead of 01:00:00: size rule"]
-    assert expect(RUNS, JOB, ASKED).else_from(rule).walltime == expect(RUNS, JOB, ASKED).walltime
-    assert rule.without({"walltime"}) == Expectation(None, rule.memory)
+    assert asks(RUNS, assumed=rule) == asks(RUNS)
 
 
 def test_a_stage_that_takes_longer_than_the_site_grants_takes_several_jobs(tmp_path) -> None:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from kdgat.base import UserError
 from kdgat.cluster import ResourceRequest, Resources, Site
-from kdgat.cluster.estimate import BUILT_IN, check_command_line, held_to_limits, stage_resources
+from kdgat.cluster.request import BUILT_IN, check_command_line, held_to_limits, stage_resources
 from kdgat.cluster.site import Limits
 
 NOTHING = ResourceRequest()

@@ -6,7 +6,6 @@ more memory yesterday needs it today.
 
 import logging
 import time
-from collections.abc import Iterable
 from itertools import chain
 from typing import Any, Final
 
@@ -15,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from kdgat.base.files import append_snapshot
 from kdgat.base.kept import read_kept
 from kdgat.base.lines import whole_objects
-from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
+from kdgat.cluster.decision import Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, Because, EndKind
 from kdgat.cluster.resources import Resources
+from kdgat.cluster.site import Limits, Site
 from kdgat.stage import Failed, FailureKind, Finished, RunDirectory, RunDirectoryError
 
 logger = logging.getLogger(__name__)
@@ -81,26 +81,30 @@ class AttemptLedger:
         self.directory, self.path = directory, directory.attempts_path
         self._unwritten: dict[int, AttemptRecord] = {}
         self._ends: list[AttemptEnd] = []  # since the last new checkpoint
-        self._experience = Experience()
+        self._raised: list[dict[str, Any]] = []  # what each escalation raised, with what it was raised to
+        self._excluded_since: dict[str, float] = {}  # nodes; seconds since the epoch
+        self._refused: Resources | None = None  # what Slurm grants no job
         self.records = self._read()
         for record in self.records:
             # How long Slurm was asked in vain is counted anew: somebody has given the command again.
             if record.end not in NOT_NOW:
                 self._learn(record)
-        self._experience.refused = None  # Slurm may grant more by now
+        self._refused = None  # Slurm may grant more by now
 
-    def history(self, asked: Resources | None, limits: AttemptLimits) -> History:
+    def history(self, asked: Resources | None, site: Site) -> History:
         """Return what the next attempt asks for, and what is to be known when it ends.
 
-        `asked` is what the command asks for. It is raised to what earlier attempts have shown to be needed.
+        `asked` is what the command asks for, None where stages are no jobs. It is raised to what earlier attempts have
+        shown to be needed, and counts where it is more; so do the limits of the site, where they are less by now.
         """
-        resources, unescalated = self._experience.resources(asked, limits)
+        resources, unescalated = _raise(asked, self._raised, site.limits), _raise(asked, self._raised[:-1], site.limits)
+        now = time.time()
         return History(
             resources=resources,
             ends=tuple(self._ends),
-            excluded_nodes=self._experience.excluded_nodes(time.time()),
-            unescalated=unescalated,
-            refused=self._experience.refused,
+            excluded_nodes=frozenset(n for n, since in self._excluded_since.items() if now - since < EXCLUDED_FOR_S),
+            unescalated=unescalated if unescalated != resources else None,
+            refused=self._refused,
         )
 
     def open(self, resources: Resources | None, excluded_nodes: frozenset[str] = frozenset()) -> AttemptRecord:
@@ -159,9 +163,22 @@ class AttemptLedger:
             self._ends.clear()
         elif (end := record.as_end()) is not None:
             self._ends.append(end)
-        if record.next_excluded_nodes is not None:
-            self._experience.exclude(record.next_excluded_nodes, record.excluded_nodes, record.ended)
-            self._experience.change(record.resources, record.next_resources, undone=record.end in NEVER)
+        if record.next_excluded_nodes is None:
+            return
+        # Nodes that an attempt was made without are left out since then.
+        since = {node: self._excluded_since.get(node, record.ended) for node in record.excluded_nodes}
+        self._excluded_since = {node: since.get(node, record.ended) for node in record.next_excluded_nodes}
+        before, after = record.resources, record.next_resources
+        if before is None or after is None or before == after:
+            return
+        if record.end in NEVER:  # the last growth is undone
+            self._refused = before
+            del self._raised[-1:]
+            return
+        changed = {key: value for key, value in after if getattr(before, key) != value}
+        if "gpu_type" in changed:  # replaces this one alone: whoever asks for another type by hand gets it
+            changed["gpu_type"] = (before.gpu_type, after.gpu_type)
+        self._raised.append(changed)
 
     def _read(self) -> list[AttemptRecord]:
         """Read the last record of each attempt; one that a power cut or a full disk cut short is none."""
@@ -189,57 +206,11 @@ def finished_outcome(directory: RunDirectory) -> Finished | None:
     return outcome if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open() else None
 
 
-class Experience:
-    """Resources that grew, and nodes that are left out; fed with each decision in its order.
-
-    >>> asked, experience = Resources(walltime_s=3600, memory_mib=4096), Experience()
-    >>> experience.change(asked, Resources(walltime_s=3600, memory_mib=6144))
-    >>> experience.resources(asked, AttemptLimits())[0].describe()
-    '01:00:00, 6G, 1 core'
-    """
-
-    def __init__(self) -> None:
-        self.refused: Resources | None = None  # what Slurm grants no job
-        self._steps: list[dict[str, Any]] = []  # what each escalation raised, with what it was raised to
-        self._excluded_since: dict[str, float] = {}  # seconds since the epoch
-
-    def change(self, before: Resources | None, after: Resources | None, *, undone: bool = False) -> None:
-        """Note that what is asked for changed: it grew, or its last growth is undone."""
-        if before is None or after is None or before == after:
-            return
-        if undone:
-            self.refused = before
-            if self._steps:
-                self._steps.pop()
-            return
-        changed = {key: value for key, value in after if getattr(before, key) != value}
-        if "gpu_type" in changed:  # replaces this one alone: whoever asks for another type by hand gets it
-            changed["gpu_type"] = (before.gpu_type, after.gpu_type)
-        self._steps.append(changed)
-
-    def exclude(self, nodes: Iterable[str], before: Iterable[str], now: float) -> None:
-        """Note which nodes are left out from now on; those that an attempt was made without stay so since then."""
-        since = {node: self._excluded_since.get(node, now) for node in before}
-        self._excluded_since = {node: since.get(node, now) for node in nodes}
-
-    def excluded_nodes(self, now: float) -> frozenset[str]:
-        """Return the nodes to leave out."""
-        return frozenset(node for node, since in self._excluded_since.items() if now - since < EXCLUDED_FOR_S)
-
-    def resources(self, asked: Resources | None, limits: AttemptLimits) -> tuple[Resources | None, Resources | None]:
-        """Raise what a command asks for to what is needed; and what it would be without the last step, if that differs.
-
-        What is asked for counts where it is more, and the limits of the site where they are less by now.
-        """
-        if asked is None:
-            return None, None
-        raised, before = _raise(asked, self._steps, limits), _raise(asked, self._steps[:-1], limits)
-        return raised, before if before != raised else None
-
-
-def _raise(asked: Resources, steps: list[dict[str, Any]], limits: AttemptLimits) -> Resources:
+def _raise(asked: Resources | None, steps: list[dict[str, Any]], limits: Limits) -> Resources | None:
+    if asked is None:
+        return None
     amounts = {"memory_mib": asked.memory_mib, "walltime_s": asked.walltime_s}
-    most = {"memory_mib": limits.max_memory_mib, "walltime_s": limits.max_walltime_s}
+    most = {"memory_mib": limits.memory_mib, "walltime_s": limits.walltime_s}
     gpu_type = asked.gpu_type
     for step in steps:
         for key in amounts.keys() & step.keys():
