@@ -101,8 +101,8 @@ class CanFamily(Family):
             epochs = planned.config.get("training", {}).get("max_epochs")
             count = counts.get((planned.stage, planned.scale))
             cells[planned.name] = ["" if epochs is None else f"up to {epochs}", "" if count is None else f"{count:,}"]
-        data = [describe_data(config.data, config.windows), *describe_labels(config.data)]
-        return PlanTable(("epochs", "parameters"), cells, sources="recordings", before=data)
+        data, problems = describe_data(config.data, config.windows), describe_labels(config.data)
+        return PlanTable(("epochs", "parameters"), cells, sources="recordings", before=[data], after=problems)
 
     def data_sizes(self, config: CanConfig) -> Sequence[tuple[DataSize, CanConfig]]:
         """Return every dataset of the catalog and of the data root."""

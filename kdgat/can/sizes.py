@@ -157,15 +157,15 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
 
 
 def describe_labels(data: DataConfig) -> list[str]:
-    """Say that none trains, or which lack the labels that training or a test takes; nothing where there is none."""
+    """Say why nothing can be trained, or which recordings lack the labels that training or a test takes."""
     try:
         recordings = read_recordings(data)
     except DatasetError:
-        return []
+        return ["`kdgat train` refuses this as long as there are no recordings: see the first line"]
     try:
         recordings.require_train()
     except DatasetError as error:
-        return [str(error)]
+        return [f"`kdgat train` refuses this: {error}"]
     untold = [file for file in recordings if not file.labelled]
     trained = [file.path for file in untold if file.role == "train"]
     tests = [file.path for file in untold if file.role == "test"]
