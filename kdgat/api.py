@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Source = Path | str | Mapping[str, Any] | None  # of a configuration: a YAML file, its content, `SavedRun.config`
+Seeds = int | Sequence[int] | None
+Overrides = Mapping[str, Any] | Sequence[str] | None  # or as -O takes them: "key=value"
 
 
 class SavedRun:
@@ -110,9 +112,9 @@ def plan(
     family: str,
     *,
     preset: str | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Seeds = None,
     config: Source = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     **options: Any,
 ) -> Run:
     """Plan a run: its stages, in `plan`, and its configuration; `options` are those of `kdgat train FAMILY`."""
@@ -125,9 +127,9 @@ def train(
     out: Path | str,
     *,
     preset: str | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Seeds = None,
     config: Source = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     only: Collection[str] | None = None,
     quiet: bool = False,
     **options: Any,
@@ -138,9 +140,9 @@ def train(
         family: `can`, `lap`, `trees`, or one of another distribution.
         out: output directory.
         preset: quick, full or tutorial.
-        seeds: to train with.
+        seeds: to train with, or one.
         config: a YAML file, or its content.
-        overrides: single keys on top, as {"training.max_epochs": 2}.
+        overrides: single keys on top, as {"training.max_epochs": 2}, or as ["training.max_epochs=2"].
         only: these stages, or this one, by their names in the plan, and what they need.
         quiet: leave the stages' log in their directories.
         options: of `kdgat train FAMILY`, as data_root="data".
@@ -258,9 +260,9 @@ def load_model(
 def _configured(
     family: Family,
     preset: str | None,
-    seeds: Sequence[int] | None,
+    seeds: Seeds,
     config: Source,
-    overrides: Mapping[str, Any] | None,
+    overrides: Overrides,
     options: Mapping[str, Any],
     *,
     is_plan: bool = False,
@@ -269,6 +271,8 @@ def _configured(
     for name in options:
         if name not in known:
             raise UserError(f"{name} is no option of {family.name}: {unknown_key_text(name, list(known))}")
+        if known[name].type is Path:
+            _require(options[name], (str, Path), name, "a path")
     given = {
         name: Path(value) if known[name].type is Path else value
         for name, value in options.items()
@@ -277,12 +281,29 @@ def _configured(
     missing = [option for option in known.values() if option.is_required and option.name not in given]
     if missing and not is_plan and config is None:
         raise UserError(f"{family.name} needs {missing[0].name}, unless config gives it: {missing[0].help}")
+    _require(config, (str, Path, Mapping), "config", "a file, or its content as a mapping")
     of_file = Path(config) if isinstance(config, str) else config
-    single = [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
-    return family_config(family, preset, given, seeds, single, of_file, is_plan=is_plan)
+    seeds = [seeds] if isinstance(seeds, int) else seeds
+    _require(seeds, Collection, "seeds", "a whole number, or a list of them")
+    _require(overrides, Collection, "overrides", _OVERRIDES)
+    if isinstance(overrides, Mapping):
+        overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+    for one in overrides or ():
+        _require(one, str, "overrides", _OVERRIDES)
+    return family_config(family, preset, given, seeds, overrides, of_file, is_plan=is_plan)
+
+
+_OVERRIDES = '{"training.max_epochs": 2} or ["training.max_epochs=2"]'
+
+
+def _require(value: object, kind: Any, name: str, wanted: str) -> None:
+    """Refuse an argument of another kind; text is no list of its letters."""
+    if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and kind is Collection)):
+        raise UserError(f"{name}={value!r}: give {wanted}")
 
 
 def _named(path: Path | str, what: str) -> Path:
+    _require(path, (str, Path), what, "a path")
     if not str(path):  # the path of "" is the folder where one stands
         raise UserError(f"{what} is empty: name the directory of a run")
     return Path(path).absolute()
