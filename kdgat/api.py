@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.base import UserError, check_folder, unknown_key_text
+from kdgat.cluster import load_site
 from kdgat.family import (
     Detects,
     Family,
@@ -157,19 +158,20 @@ def train(
     check_folder(path, "out")
     run = found.plan_into(settings, path)
     settings.require_loggers()
-    run_locally(run, path, only, quiet=quiet)
-    saved = SavedRun(path)
-    output = OutputDirectory(saved.path)
-    index = output.read_index()
-    for record in index.stages:
-        if record.state in (StageState.FAILED, StageState.PAUSED):
-            raise RunError(
-                f"{record.name} {record.state}: {record.reason}; the same call goes on from there ({saved.path})"
-            )
-    if has_results(index):
-        from kdgat.family.report import write_results  # plotly
+    with load_site("local").creating_files():
+        run_locally(run, path, only, quiet=quiet)
+        saved = SavedRun(path)
+        output = OutputDirectory(saved.path)
+        index = output.read_index()
+        for record in index.stages:
+            if record.state in (StageState.FAILED, StageState.PAUSED):
+                raise RunError(
+                    f"{record.name} {record.state}: {record.reason}; the same call goes on from there ({saved.path})"
+                )
+        if has_results(index):
+            from kdgat.family.report import write_results  # plotly
 
-        write_results(output)
+            write_results(output)
     return saved
 
 

@@ -12,6 +12,7 @@ import torch
 import kdgat
 from kdgat.base import ConfigurationError
 from kdgat.family import Family
+from kdgat.family.report import write_report
 from kdgat.run import OutputDirectory, RunError, run_locally
 from kdgat.run.finished import FinishedRun
 from tests.family.conftest import toy as toy
@@ -51,6 +52,16 @@ def test_training_leaves_the_directory_of_the_command_behind(run: kdgat.SavedRun
     assert output.report_path.is_file()
     run_locally(toy.plan(toy.config.from_data(run.config)), tmp_path / "again")
     assert weights(tmp_path / "again") == weights(run.path)
+
+
+def test_a_run_may_be_read_by_whom_the_command_lets(run: kdgat.SavedRun) -> None:
+    report = run.path / "report.html"
+    report.unlink()
+    write_report(run.path)
+    assert {oct(path.stat().st_mode & 0o777) for path in run.path.rglob("*") if path.is_file()} == {"0o600"}
+    (run.path / "run.json").chmod(0o640)
+    write_report(run.path)
+    assert report.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_run_is_read_as_data_frames(run: kdgat.SavedRun) -> None:
