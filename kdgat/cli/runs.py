@@ -77,7 +77,7 @@ def show(
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
     from kdgat.family import find_family, flattened, read_summary
-    from kdgat.run import OutputDirectory, Table
+    from kdgat.run import OutputDirectory, Table, counted
 
     found = read_summary(run)
     for text in _unwatched([found]):
@@ -96,7 +96,7 @@ def show(
         ["started", found.index.created],
         ["took", _took(found, found.index.stages)],
         *([["left", left]] if (left := _left(found)) else []),
-        ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
+        ["data", f"{found.dataset} ({counted(len(found.data), 'file')})".strip()],
         *([name, text] for name, text in found.code.items()),
     ]
     if found.objective is not None:
@@ -139,14 +139,18 @@ def why(run: RunPath, stage: StageName = None) -> None:
 
 
 @app.command()
-def path(
-    run: RunPath, stage: Annotated[str, typer.Argument(metavar="STAGE", help="Its name, whole or short.")]
-) -> None:
-    """Print the run directory of a stage: its log, checkpoints and metrics lie there."""
+def path(run: RunPath, stage: StageName = None) -> None:
+    """Print the run directory of a stage, or of each: its log, checkpoints and metrics lie there."""
     from kdgat.run import OutputDirectory
 
     output = OutputDirectory(run)
-    typer.echo(str(output.stage_directory(output.read_index().find(stage)).path))
+    index = output.read_index()
+    if stage is not None:
+        typer.echo(str(output.stage_directory(index.find(stage)).path))
+        return
+    for name, record in index.short_names().items():
+        where = f"has not started ({record.state})" if record.directory is None else output.path / record.directory
+        typer.echo(f"{name}: {where}")
 
 
 @app.command()
