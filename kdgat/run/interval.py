@@ -60,10 +60,23 @@ class Interval(Config):
         squares = sum((one.count - 1) * one.deviation**2 + one.count * (one.mean - mean) ** 2 for one in parts)
         return cls.of_moments(mean, math.sqrt(squares / (count - 1)), count)
 
+    def of_share(self) -> Interval:
+        """Return the same held within 0 and 1, which no share leaves.
+
+        >>> Interval.of([0.0, 0.5, 0.0]).of_share().low
+        0.0
+        """
+        return self.model_copy(update={"low": max(0.0, self.low), "high": min(1.0, self.high)})
+
+    @property
+    def half(self) -> float:
+        """Return how far it reaches from the mean, on the side where nothing holds it."""
+        return max(self.high - self.mean, self.mean - self.low)
+
     @property
     def deviation(self) -> float:
         """Return the sample deviation that the interval was made of; 0 of a single value."""
-        return 0.0 if self.count < 2 else (self.high - self.low) / 2 * math.sqrt(self.count) / _quantile(self.count)
+        return 0.0 if self.count < 2 else self.half * math.sqrt(self.count) / _quantile(self.count)
 
     @property
     def text(self) -> str:

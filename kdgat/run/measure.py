@@ -49,5 +49,4 @@ class Measure:
         """Write the value, and behind it mean and half interval of seeds if there are several."""
         if self.seeds is None or self.seeds.count < 2:
             return f"{self.value:.4f}"
-        half = (self.seeds.high - self.seeds.low) / 2
-        return f"{self.value:.4f} ({self.seeds.mean:.4f} +- {half:.4f})"
+        return f"{self.value:.4f} ({self.seeds.mean:.4f} +- {self.seeds.half:.4f})"
