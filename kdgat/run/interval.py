@@ -26,6 +26,9 @@ class Interval(Config):
     low: _Finite
     high: _Finite
     count: Annotated[int, Field(ge=0)]
+    unheld_half: _Finite | None = Field(
+        None, exclude_if=lambda half: half is None, description="half of it before it was held within 0 and 1"
+    )
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
@@ -66,12 +69,16 @@ class Interval(Config):
         >>> Interval.of([0.0, 0.5, 0.0]).of_share().low
         0.0
         """
-        return self.model_copy(update={"low": max(0.0, self.low), "high": min(1.0, self.high)})
+        low, high = max(0.0, self.low), min(1.0, self.high)
+        is_held = (low, high) != (self.low, self.high)
+        return Interval(
+            mean=self.mean, low=low, high=high, count=self.count, unheld_half=self.half if is_held else None
+        )
 
     @property
     def half(self) -> float:
-        """Return how far it reaches from the mean, on the side where nothing holds it."""
-        return max(self.high - self.mean, self.mean - self.low)
+        """Return how far it reaches from the mean where nothing holds it."""
+        return (self.high - self.low) / 2 if self.unheld_half is None else self.unheld_half
 
     @property
     def deviation(self) -> float:
