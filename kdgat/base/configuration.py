@@ -311,9 +311,11 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
     if details[0]["type"] == "value_error":  # from a check of ours, which names value and fix
         raise ConfigurationError(f"override {_with_reason(key, text, details[0])}")
     expected = type_name(annotation)
-    wanted = " or ".join(dict.fromkeys(map(_reason_of, details))) + (" or null" if "or null" in expected else "")
+    wanted = " or ".join(dict.fromkeys(map(_reason_of, details)))
     if expected.startswith(("[", "{")):
-        wanted = f"write {expected}"
+        wanted = f"{wanted}, as {expected}" if details[0]["loc"] else f"write {expected}"
+    elif expected.endswith("or null"):
+        wanted += " or null"
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
     raise ConfigurationError(f"override {key}={shown}: {wanted}")
 

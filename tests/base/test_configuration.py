@@ -83,7 +83,7 @@ def test_overrides_leave_the_original_and_the_rest_alone():
         ("training.clip=much", "much: write a number or null$"),
         (
             "training.widths=[a]",
-            r"^override training.widths=\[a\]: write \[<int>, ...\]$",
+            r"^override training.widths=\[a\]: write a whole number, as \[<int>, ...\]$",
         ),
         ("extra=3", r"^override extra=3: write \{<str>: <int>, ...\}$"),
         ("training=3", "^override training=3: write keys with values, as {key: value}$"),
