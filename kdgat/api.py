@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.base import UserError, check_folder, unknown_key_text
+from kdgat.cluster import load_site
 from kdgat.family import (
     Detects,
     Family,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Source = Path | str | Mapping[str, Any] | None  # of a configuration: a YAML file, its content, `SavedRun.config`
+Seeds = int | Sequence[int] | None
+Overrides = Mapping[str, Any] | Sequence[str] | None  # or as -O takes them: "key=value"
 
 
 class SavedRun:
@@ -110,9 +113,9 @@ def plan(
     family: str,
     *,
     preset: str | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Seeds = None,
     config: Source = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     **options: Any,
 ) -> Run:
     """Plan a run: its stages, in `plan`, and its configuration; `options` are those of `kdgat train FAMILY`."""
@@ -125,9 +128,9 @@ def train(
     out: Path | str,
     *,
     preset: str | None = None,
-    seeds: Sequence[int] | None = None,
+    seeds: Seeds = None,
     config: Source = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Overrides = None,
     only: Collection[str] | None = None,
     quiet: bool = False,
     **options: Any,
@@ -138,9 +141,9 @@ def train(
         family: `can`, `lap`, `trees`, or one of another distribution.
         out: output directory.
         preset: quick, full or tutorial.
-        seeds: to train with.
+        seeds: to train with, or one.
         config: a YAML file, or its content.
-        overrides: single keys on top, as {"training.max_epochs": 2}.
+        overrides: single keys on top, as {"training.max_epochs": 2}, or as ["training.max_epochs=2"].
         only: these stages, or this one, by their names in the plan, and what they need.
         quiet: leave the stages' log in their directories.
         options: of `kdgat train FAMILY`, as data_root="data".
@@ -155,19 +158,20 @@ def train(
     check_folder(path, "out")
     run = found.plan_into(settings, path)
     settings.require_loggers()
-    run_locally(run, path, only, quiet=quiet)
-    saved = SavedRun(path)
-    output = OutputDirectory(saved.path)
-    index = output.read_index()
-    for record in index.stages:
-        if record.state in (StageState.FAILED, StageState.PAUSED):
-            raise RunError(
-                f"{record.name} {record.state}: {record.reason}; the same call goes on from there ({saved.path})"
-            )
-    if has_results(index):
-        from kdgat.family.report import write_results  # plotly
+    with load_site("local").creating_files():
+        run_locally(run, path, only, quiet=quiet)
+        saved = SavedRun(path)
+        output = OutputDirectory(saved.path)
+        index = output.read_index()
+        for record in index.stages:
+            if record.state in (StageState.FAILED, StageState.PAUSED):
+                raise RunError(
+                    f"{record.name} {record.state}: {record.reason}; the same call goes on from there ({saved.path})"
+                )
+        if has_results(index):
+            from kdgat.family.report import write_results  # plotly
 
-        write_results(output)
+            write_results(output)
     return saved
 
 
@@ -258,9 +262,9 @@ def load_model(
 def _configured(
     family: Family,
     preset: str | None,
-    seeds: Sequence[int] | None,
+    seeds: Seeds,
     config: Source,
-    overrides: Mapping[str, Any] | None,
+    overrides: Overrides,
     options: Mapping[str, Any],
     *,
     is_plan: bool = False,
@@ -269,6 +273,8 @@ def _configured(
     for name in options:
         if name not in known:
             raise UserError(f"{name} is no option of {family.name}: {unknown_key_text(name, list(known))}")
+        if known[name].type is Path:
+            _require(options[name], (str, Path), name, "a path")
     given = {
         name: Path(value) if known[name].type is Path else value
         for name, value in options.items()
@@ -277,12 +283,29 @@ def _configured(
     missing = [option for option in known.values() if option.is_required and option.name not in given]
     if missing and not is_plan and config is None:
         raise UserError(f"{family.name} needs {missing[0].name}, unless config gives it: {missing[0].help}")
+    _require(config, (str, Path, Mapping), "config", "a file, or its content as a mapping")
     of_file = Path(config) if isinstance(config, str) else config
-    single = [f"{key}={json.dumps(value, default=str)}" for key, value in (overrides or {}).items()]
-    return family_config(family, preset, given, seeds, single, of_file, is_plan=is_plan)
+    seeds = [seeds] if isinstance(seeds, int) else seeds
+    _require(seeds, Collection, "seeds", "a whole number, or a list of them")
+    _require(overrides, Collection, "overrides", _OVERRIDES)
+    if isinstance(overrides, Mapping):
+        overrides = [f"{key}={json.dumps(value, default=str)}" for key, value in overrides.items()]
+    for one in overrides or ():
+        _require(one, str, "overrides", _OVERRIDES)
+    return family_config(family, preset, given, seeds, overrides, of_file, is_plan=is_plan)
+
+
+_OVERRIDES = '{"training.max_epochs": 2} or ["training.max_epochs=2"]'
+
+
+def _require(value: object, kind: Any, name: str, wanted: str) -> None:
+    """Refuse an argument of another kind; text is no list of its letters."""
+    if value is not None and (not isinstance(value, kind) or (isinstance(value, str) and kind is Collection)):
+        raise UserError(f"{name}={value!r}: give {wanted}")
 
 
 def _named(path: Path | str, what: str) -> Path:
+    _require(path, (str, Path), what, "a path")
     if not str(path):  # the path of "" is the folder where one stands
         raise UserError(f"{what} is empty: name the directory of a run")
     return Path(path).absolute()

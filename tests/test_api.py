@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 import kdgat
 from kdgat.base import ConfigurationError
 from kdgat.family import Family
+from kdgat.family.report import write_report
 from kdgat.run import OutputDirectory, RunError, run_locally
 from kdgat.run.finished import FinishedRun
 from tests.family.conftest import toy as toy
@@ -50,6 +52,16 @@ def test_training_leaves_the_directory_of_the_command_behind(run: kdgat.SavedRun
     assert output.report_path.is_file()
     run_locally(toy.plan(toy.config.from_data(run.config)), tmp_path / "again")
     assert weights(tmp_path / "again") == weights(run.path)
+
+
+def test_a_run_may_be_read_by_whom_the_command_lets(run: kdgat.SavedRun) -> None:
+    report = run.path / "report.html"
+    report.unlink()
+    write_report(run.path)
+    assert {oct(path.stat().st_mode & 0o777) for path in run.path.rglob("*") if path.is_file()} == {"0o600"}
+    (run.path / "run.json").chmod(0o640)
+    write_report(run.path)
+    assert report.stat().st_mode & 0o777 == 0o640
 
 
 def test_a_run_is_read_as_data_frames(run: kdgat.SavedRun) -> None:
@@ -132,6 +144,24 @@ def test_a_misspelt_option_key_or_family_is_answered_with_the_right_one(toy: Fam
         kdgat.plan("tyo")
     with pytest.raises(RunError, match=r"run\.json is missing"):
         kdgat.load_run(tmp_path)
+
+
+def test_overrides_are_taken_as_the_command_takes_them_and_seeds_as_one_number(toy: Family) -> None:
+    planned = kdgat.plan("toy", seeds=0, overrides=["training.max_epochs=3"])
+    assert planned.config == kdgat.plan("toy", seeds=[0], overrides={"training.max_epochs": 3}).config
+    with pytest.raises(ConfigurationError, match=r"max_epochs"):
+        kdgat.plan("toy", overrides=["training.max_epoch=3"])
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("overrides", 3), ("overrides", "seeds=[1]"), ("overrides", [3]), ("seeds", "01"), ("seeds", 1.5), ("config", 3)],
+)
+def test_an_argument_of_another_kind_is_named_with_what_it_takes(toy: Family, name: str, value: Any) -> None:
+    with pytest.raises(kdgat.UserError, match=f"^{name}=.*: give "):
+        kdgat.plan("toy", **{name: value})
+    with pytest.raises(kdgat.UserError, match=r"^data_root=3: give a path"):
+        kdgat.plan("can", data_root=3)
 
 
 def test_a_family_that_does_not_say_how_its_networks_are_made_is_named(run: kdgat.SavedRun) -> None:

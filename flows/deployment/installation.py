@@ -159,7 +159,7 @@ class Installation(Config):
 
         inboxes = [self.inbox / dataset for dataset in load_catalog(None)]
         self.make_home()
-        for path in (self.home / "prefect", self.outputs, *inboxes):
+        for path in (self.home / "prefect", self.outputs, self.registry, *inboxes):
             path.mkdir(parents=True, exist_ok=True)
         if self.has_moved_database:
             make_own_folder(own_folder(self.home).parent)

@@ -299,23 +299,24 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
     except yaml.YAMLError:
         parsed = text
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    detail: Any = None
+    details: list[Any] = []
     for candidate in (parsed, text):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            detail = detail or error.errors(include_url=False)[0]
+            details = details or list(error.errors(include_url=False))
             continue
         return candidate
-    if detail["type"] == "value_error":  # from a check of ours, which names value and fix
-        raise ConfigurationError(f"override {_with_reason(key, text, detail)}")
+    if details[0]["type"] == "value_error":  # from a check of ours, which names value and fix
+        raise ConfigurationError(f"override {_with_reason(key, text, details[0])}")
     expected = type_name(annotation)
-    reason = detail["msg"].lower()
+    wanted = " or ".join(dict.fromkeys(map(_reason_of, details)))
+    if expected.startswith(("[", "{")):
+        wanted = f"{wanted}, as {expected}" if details[0]["loc"] else f"write {expected}"
+    elif expected.endswith("or null"):
+        wanted += " or null"
     shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
-    if detail["type"] == "literal_error":  # whose reason and form would list the same values again
-        raise ConfigurationError(f"override {key}={shown}: expected {expected}")
-    form = expected if expected.startswith(("[", "{")) else f"<{expected}>"
-    raise ConfigurationError(f"override {key}={shown}: expected {expected}, {reason}; write {key}={form}")
+    raise ConfigurationError(f"override {key}={shown}: {wanted}")
 
 
 def type_name(annotation: Any) -> str:

@@ -77,7 +77,7 @@ def judge_vehicles(results: Mapping[str, Results]) -> list[Measure]:
         if spread is not None and spread.mean is not None:
             mean, deviation, count = spread.mean, spread.std or 0.0, spread.count
             by_seed = spread.by_seed(of_fold.detector.seeds)
-        found.append((name, Interval.of_moments(mean, deviation, count), deviation))
+        found.append((name, Interval.of_moments(mean, deviation, count).of_share(), deviation))
         single.append(by_seed)
     mean = math.fsum(interval.mean for _, interval, _ in found) / len(found)
     # Of the mean over vehicles, whose seeds have nothing to do with each other.
@@ -85,7 +85,8 @@ def judge_vehicles(results: Mapping[str, Results]) -> list[Measure]:
     count = min(interval.count for _, interval, _ in found)
     seeds = [seed for seed in single[0] if all(seed in by_seed for by_seed in single)] if single else []
     of_seeds = {seed: math.fsum(by_seed[seed] for by_seed in single) / len(single) for seed in seeds}
-    whole = Measure("F1, vehicles left out", mean, Interval.of_moments(mean, deviation, count), True, of_seeds)
+    seeds_interval = Interval.of_moments(mean, deviation, count).of_share()
+    whole = Measure("F1, vehicles left out", mean, seeds_interval, True, of_seeds)
     single_vehicles = [
         Measure(f"F1 {name}", interval.mean, interval, True, by_seed)
         for (name, interval, _), by_seed in zip(found, single, strict=True)

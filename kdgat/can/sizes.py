@@ -99,7 +99,8 @@ def data_size(config: CanConfig) -> DataSize:
         known = "as the catalog has them" if windows is not None else "nor does the catalog know how many there are"
         return _described(data.dataset, windows, f"not counted, {known}: {error}")
     windows = sum(num_windows(file.num_messages, config.windows) for file in recordings.train)
-    return _described(data.dataset, windows, f"counted in {len(recordings.train)} recordings of {data.data_root}")
+    training = counted(len(recordings.train), "recording")
+    return _described(data.dataset, windows, f"counted in {training} of {data.data_root}")
 
 
 def _described(dataset: str, windows: int | None, source: str) -> DataSize:

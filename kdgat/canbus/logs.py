@@ -128,7 +128,7 @@ def refuse_damage(
         raise RecordingError(
             path,
             f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
-            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction "
+            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise data.max_bad_fraction "
             "(--max-bad-fraction)",
         )
 

@@ -338,6 +338,7 @@ def synthesise(
     from kdgat.canbus import Messages
     from kdgat.canbus.catalog import check_dataset_name
     from kdgat.canbus.simulation import num_recordings, write_dataset
+    from kdgat.run import counted
 
     check_dataset_name(dataset)
     check_folder(out / dataset, "--out")
@@ -350,7 +351,7 @@ def synthesise(
 
         folder = write_dataset(out, dataset, size, seed, on_recording=count)
     if not quiet:
-        _print(f"{folder}: {len(counts)} recordings, {sum(counts)} messages")
+        _print(f"{folder}: {counted(len(counts), 'recording')}, {sum(counts)} messages")
 
 
 def _print_inspections(inspections: "Sequence[RecordingInspection]") -> None:

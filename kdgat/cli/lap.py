@@ -65,6 +65,7 @@ def generate(
     from kdgat.lap.instances.collection import Collection, read_parameters
     from kdgat.lap.instances.distributions import DISTRIBUTIONS
     from kdgat.lap.instances.store import write_store
+    from kdgat.run import counted
 
     chosen = Collection(
         families or list(DISTRIBUTIONS), sizes or [512], count, seed, read_parameters(parameter or []), tag
@@ -75,7 +76,7 @@ def generate(
         write_store(out, chosen, storage, on_record=count_one)
     what = f"{', '.join(chosen.families)}; n = {', '.join(map(str, sorted(chosen.sizes)))}"
     print(
-        f"{out}: {len(chosen)} instances ({what}), {storage}, {_format_bytes(out.stat().st_size)}, "
+        f"{out}: {counted(len(chosen), 'instance')} ({what}), {storage}, {_format_bytes(out.stat().st_size)}, "
         f"in {time.monotonic() - began:.0f} s"
     )
 
@@ -96,11 +97,12 @@ def import_matrices(
     In a Matrix Market file pairs without an entry are forbidden; +inf forbids a pair in the others.
     """
     from kdgat.lap.instances.importing import import_matrices as import_all
+    from kdgat.run import counted
 
     _refuse_existing(out, force=force)
     with _counted("importing", len(files), quiet) as count_one:
         count = import_all(out, files, family=family, is_mc64=mc64, on_record=count_one)
-    print(f"{out}: {count} instances ({family}), dense, {_format_bytes(out.stat().st_size)}")
+    print(f"{out}: {counted(count, 'instance')} ({family}), dense, {_format_bytes(out.stat().st_size)}")
 
 
 @app.command("merge")

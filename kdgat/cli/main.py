@@ -182,11 +182,13 @@ def _run(tokens: list[str]) -> int:
         words = line.split()[1:]
         build_application(_wanted(words), words)(prog_name="kdgat")
     refuse_empty_words(tokens)
+    if tokens[:1] == ["help"]:
+        tokens = [*tokens[1:], "--help"]
     wanted = _wanted(tokens)
     if tokens == ["--version"]:
         _print(describe_version())
         return 0
-    if wanted is None and set(tokens) <= {"--help"}:
+    if wanted is None and set(tokens) <= {"--help", "-h"}:
         _print(describe_groups())
         return 0 if tokens else EXIT_USAGE
     for word in (f"kdgat {wanted}", *(word.partition("=")[0] for word in tokens if word.startswith("--"))):

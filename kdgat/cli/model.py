@@ -57,7 +57,7 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
         return
     console = output_console()
     if not index.models:
-        console.print("no model is registered yet")
+        console.print("no model yet: the first night makes one")
         return
     sets = test_set_names(index.models)
     header = ["model", "dataset", "created", "started from", "mean F1", "test set", "in service"]
@@ -166,7 +166,9 @@ def export(
     file_format: Annotated[
         Literal["onnx", "torch"], typer.Option("--format", help="onnx for any runtime, or a file that torch loads.")
     ] = "onnx",
-    model: Annotated[str, typer.Option("--model", help="Which attention network.")] = "distill_gat",
+    model: Annotated[
+        str | None, typer.Option("--model", help="Which attention network (default: the one that `detect` takes).")
+    ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
     registry: options.IdRegistry = None,
     profile: Annotated[
@@ -182,9 +184,9 @@ def export(
 
     require_runtime("model export")
     from kdgat.base import check_file
-    from kdgat.can.detection.loading import chosen_detector, trained_network
+    from kdgat.can.detection.loading import STUDENT, trained_network
     from kdgat.can.detection.model_file import write_model
-    from kdgat.can.evaluation.run import FinishedCanRun
+    from kdgat.can.evaluation.run import FinishedCanRun, detector_of
     from kdgat.can.evaluation.vehicle import LEARN, threshold_for
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.canbus.profile import Profile
@@ -192,11 +194,15 @@ def export(
     from kdgat.run import OutputDirectory
 
     check_file(out, "--out")
-    if model not in ENSEMBLE_MEMBERS:
-        raise UserError(f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}")
     finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
     seed = finished.seeds[0] if seed is None else seed
-    detector = chosen_detector(finished, model, seed)
+    usual = detector_of(finished, None, [seed])
+    trained = [one for one in ENSEMBLE_MEMBERS if one in finished.weights(seed)]
+    read = {STUDENT} if STUDENT in trained else {column for _, column in usual.members}
+    model = model or (read.pop() if len(read) == 1 else usual.model)
+    if model not in trained:
+        raise UserError(f"{model} is not one attention network: give --model, one of {', '.join(trained) or 'none'}")
+    detector = detector_of(finished, model, [seed])
     if profile is not None:
         learned = threshold_for(Profile.read(profile), finished, detector)
         if learned is None:
@@ -289,7 +295,7 @@ def _open(path: Path | None) -> "Registry":
         from flows.deployment.installation import Installation
 
         found = Registry(Installation.find().registry)
-        if not found.exists():
+        if not found.path.is_dir():
             raise UserError(
                 f"which registry? There is none in {found.path}: give --registry DIR, or set {REGISTRY_VARIABLE}, or "
                 "KDGAT_HOME if `make deploy` was given one"

@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
     from kdgat.family import find_family, flattened, read_summary
-    from kdgat.run import OutputDirectory, Table
+    from kdgat.run import OutputDirectory, Table, counted
 
     found = read_summary(run)
     for text in _unwatched([found]):
@@ -90,7 +90,7 @@ def show(
         ["started", found.index.created],
         ["took", _took(found, found.index.stages)],
         *([["left", left]] if (left := _left(found)) else []),
-        ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
+        ["data", f"{found.dataset} ({counted(len(found.data), 'file')})".strip()],
         *([name, text] for name, text in found.code.items()),
     ]
     if found.objective is not None:
@@ -133,14 +133,18 @@ def why(run: RunPath, stage: StageName = None) -> None:
 
 
 @app.command()
-def path(
-    run: RunPath, stage: Annotated[str, typer.Argument(metavar="STAGE", help="Its name, whole or short.")]
-) -> None:
-    """Print the run directory of a stage: its log, checkpoints and metrics lie there."""
+def path(run: RunPath, stage: StageName = None) -> None:
+    """Print the run directory of a stage, or of each: its log, checkpoints and metrics lie there."""
     from kdgat.run import OutputDirectory
 
     output = OutputDirectory(run)
-    typer.echo(str(output.stage_directory(output.read_index().find(stage)).path))
+    index = output.read_index()
+    if stage is not None:
+        typer.echo(str(output.stage_directory(index.find(stage)).path))
+        return
+    for name, record in index.short_names().items():
+        where = f"has not started ({record.state})" if record.directory is None else output.path / record.directory
+        typer.echo(f"{name}: {where}")
 
 
 @app.command()
@@ -223,8 +227,8 @@ def best(
 ) -> None:
     """Name the run that validated best, and how the others did; scores on tests choose nothing.
 
-    Compared is what training was stopped by, on validation data, over seeds. Runs that have not finished are listed
-    below: not all of their seeds have trained, or not the stage that counts.
+    Compared is what training was stopped by, on validation data, over seeds: a table for each such number of a family.
+    Runs that have not finished are listed below: not all of their seeds have trained, or not the stage that counts.
     """
     from kdgat.family import read_runs
     from kdgat.family.summary import FINISHED
@@ -238,22 +242,23 @@ def best(
         raise UserError(
             f"{folder}: no run in it has finished training: nothing to choose from{f' ({stands})' if stands else ''}"
         )
-    kinds = sorted({f"{run.index.family}: {run.objective.name}" for run in judged if run.objective})
-    if len(kinds) > 1:
-        raise UserError(
-            f"{folder}: runs were validated by different numbers ({'; '.join(kinds)}): choose by --family, or name a "
-            "folder that holds comparable ones"
-        )
-    judged.sort(key=_validated, reverse=True)
+    groups: dict[tuple[str, str], list[RunSummary]] = {}
+    for run in sorted(judged, key=_validated, reverse=True):
+        groups.setdefault((run.index.family, run.objective.name if run.objective else ""), []).append(run)
+    ordered = sorted(groups.items())
     if as_json:
-        _print_json([_as_json(run) for run in judged])
+        _print_json([_as_json(run) for _, runs in ordered for run in runs])
     elif quiet:
-        typer.echo(str(judged[0].path))
+        if len(ordered) > 1:
+            bests = "; ".join(f"{family}, {name}: {runs[0].path}" for (family, name), runs in ordered)
+            raise UserError(f"{folder}: runs that cannot be compared; the best of each: {bests}; choose one")
+        typer.echo(str(ordered[0][1][0].path))
     else:
-        rows = [[_name(run, folder), run.dataset or "-", run.objective.text] for run in judged if run.objective]
-        _print_tables([Table.of(["run", "data", kinds[0].partition(": ")[2]], rows, "The best first, by validation")])
-        if len({tuple(sorted(run.data.items())) for run in judged}) > 1:
-            typer.echo("These runs were made from different data: their validation is not the same either.")
+        for (family, name), runs in ordered:
+            rows = [[_name(run, folder), run.dataset or "-", run.objective.text] for run in runs if run.objective]
+            _print_tables([Table.of(["run", "data", name], rows, f"{family}: the best first, by validation")])
+            if len({tuple(sorted(run.data.items())) for run in runs}) > 1:
+                typer.echo("These runs were made from different data: their validation is not the same either.")
         for run in unfinished:
             typer.echo(f"Not compared, it has not finished: {_name(run, folder)} ({run.state})")
     for text in unreadable:

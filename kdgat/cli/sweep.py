@@ -195,7 +195,7 @@ def outcomes_table(outcomes: "Sequence[Outcome]") -> "Table":
         row = [outcome.trial.name, *values, *(measured.get(name, "-") for name in names)]
         if is_paired:
             change = changes.get(outcome.trial.name)
-            row.append("-" if change is None else f"{change.mean:+.4f} +- {(change.high - change.low) / 2:.4f}")
+            row.append("-" if change is None else f"{change.mean:+.4f} +- {change.half:.4f}")
         rows.append([*row, outcome.state])
     header = ["trial", *keys, *names, *(["from the best, by seed"] if is_paired else []), "state"]
     return Table.of(header, rows, "Trials, the best first, by validation", text_columns=(0, len(header) - 1))
@@ -213,7 +213,7 @@ def measure_text(measure: "Measure") -> str:
     seeds = measure.seeds
     if seeds is None or seeds.count < 2:
         return f"{measure.value:.4f}"
-    return f"{seeds.mean:.4f} +- {(seeds.high - seeds.low) / 2:.4f}"
+    return f"{seeds.mean:.4f} +- {seeds.half:.4f}"
 
 
 def verdict(outcomes: "Sequence[Outcome]") -> str:

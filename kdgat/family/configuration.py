@@ -37,6 +37,7 @@ def family_config(
     if is_plan:
         given = {**_plan_defaults(family, content), **given}
     of_file = content.pop("preset", None)
+    of_options = ["preset "] if preset else []  # how mistakes begin that are none of the file
     preset = str(preset or of_file or "quick")
     if seeds:
         content["seeds"] = list(seeds)
@@ -59,6 +60,14 @@ def family_config(
                 file = f" {config}" if isinstance(config, Path) else ""
                 raise UserError(f"--config{file}: {section} is {where!r}, write its keys below it")
         where[key] = value
+        of_options.append(option.key)
+    try:
+        if isinstance(config, Path):
+            family.config.from_preset(preset, content)
+    except ConfigurationError as error:
+        if str(error).startswith(tuple(of_options)):
+            raise
+        raise ConfigurationError(f"--config {config}: {error}") from error
     built: RunConfig = family.config.from_preset(preset, content, [*before, *(overrides or ())])
     for option in family.options:
         if option.apply is not None and option.name in given:

@@ -96,8 +96,10 @@ def renew_report(run_directory: Path | str, last_s: int) -> int:
 
 
 def write_document(output: OutputDirectory, document: Document) -> Path:
-    """Write a report as report.html into the output directory of its run and return its path."""
-    write_bytes_atomically(output.report_path, render_document(document).encode("utf-8"))
+    """Write a report as report.html into the directory of its run, for who may read that, and return its path."""
+    of_run = output.index_path if output.index_path.is_file() else output.results_path
+    mode = of_run.stat().st_mode & 0o666
+    write_bytes_atomically(output.report_path, render_document(document).encode("utf-8"), mode=mode)
     return output.report_path
 
 

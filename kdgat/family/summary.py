@@ -302,7 +302,7 @@ def verdict(before: Measure, after: Measure) -> str:
         return "the same"
     word = "better" if (change > 0) == after.is_higher_better else "worse"
     if paired is not None:
-        text = f"{paired.mean:+.4f} +- {(paired.high - paired.low) / 2:.4f} over {paired.count} seeds, pair by pair"
+        text = f"{paired.mean:+.4f} +- {paired.half:.4f} over {paired.count} seeds, pair by pair"
         return f"{text}: within chance" if paired.low <= 0.0 <= paired.high else f"{text}: {word}"
     counts = [1 if one.seeds is None else one.seeds.count for one in (before, after)]
     if before.seeds is None or after.seeds is None or min(counts) < 2:

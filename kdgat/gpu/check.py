@@ -81,10 +81,9 @@ def check_gpu(
 ) -> dict[str, Any]:
     """Try parts of the check, write JSON and page into `out` after each, and return what was found.
 
-    A part that fails, or takes longer than its limit, is noted with its error, and the next one is tried; none without
-    a card that can be used.
+    A part that fails, or takes longer than its limit, is noted with its error, and the next one is tried; without a
+    card that can be used none is, and nothing is written.
     """
-    out.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "begun": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -98,11 +97,12 @@ def check_gpu(
         part = PARTS[name]
         say(f"{part.title} (up to {part.limit_s:.0f} s) ...")
         report["parts"][name] = found = run_part(name, device)
-        write_json_atomically(out / RESULT, report)
-        write_bytes_atomically(out / PAGE, render(report).encode())
         say(f"  {found['seconds']:.0f} s" + (f": {found['error']}" if found["error"] else ""))
         if name == FIRST and found["error"]:
-            break
+            return report
+        out.mkdir(parents=True, exist_ok=True)
+        write_json_atomically(out / RESULT, report)
+        write_bytes_atomically(out / PAGE, render(report).encode())
     say(f"{out / RESULT} has all numbers, {out / PAGE} shows them")
     return report
 

@@ -64,11 +64,13 @@ class Registry:
         return self.index_path.is_file()
 
     def read(self) -> RegistryIndex:
-        """Read the index; RegistryError if there is none or it is damaged."""
+        """Read the index, of an empty folder an empty one; RegistryError if there is none or it is damaged."""
         ask_anew(self.path)
         try:
             content = self.index_path.read_bytes()
         except FileNotFoundError:
+            if self.path.is_dir() and not any(self.path.iterdir()):
+                return RegistryIndex()
             raise RegistryError(
                 f"{self.path} is no registry: {self.index_path.name} is missing; give the directory that the nightly "
                 "flow was given as `registry`"

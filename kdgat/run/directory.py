@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, unknown_key_text, write_bytes_atomically
+from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import write_snapshot
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.text import describe_pickled
@@ -121,9 +121,10 @@ class RunIndex(BaseModel):
 
     def find(self, name: str) -> StageRecord:
         """Return the stage of a name, whole or short; RunError names those that there are."""
-        found = self.short_names() | {one.name: one for one in self.stages}
+        short = self.short_names()
+        found = short | {one.name: one for one in self.stages}
         if name not in found:
-            raise RunError(f"no stage of the run has this name: {unknown_key_text(name, list(found))}")
+            raise RunError(f"no stage {name!r}; stages: {', '.join(short)}")
         return found[name]
 
 

@@ -27,6 +27,9 @@ class Interval(Config):
     low: _Finite
     high: _Finite
     count: Annotated[int, Field(ge=0)]
+    unheld_half: _Finite | None = Field(
+        None, exclude_if=lambda half: half is None, description="half of it before it was held within 0 and 1"
+    )
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Interval:
@@ -61,10 +64,27 @@ class Interval(Config):
         squares = sum((one.count - 1) * one.deviation**2 + one.count * (one.mean - mean) ** 2 for one in parts)
         return cls.of_moments(mean, math.sqrt(squares / (count - 1)), count)
 
+    def of_share(self) -> Interval:
+        """Return the same held within 0 and 1, which no share leaves.
+
+        >>> Interval.of([0.0, 0.5, 0.0]).of_share().low
+        0.0
+        """
+        low, high = max(0.0, self.low), min(1.0, self.high)
+        is_held = (low, high) != (self.low, self.high)
+        return Interval(
+            mean=self.mean, low=low, high=high, count=self.count, unheld_half=self.half if is_held else None
+        )
+
+    @property
+    def half(self) -> float:
+        """Return how far it reaches from the mean where nothing holds it."""
+        return (self.high - self.low) / 2 if self.unheld_half is None else self.unheld_half
+
     @property
     def deviation(self) -> float:
         """Return the sample deviation that the interval was made of; 0 of a single value."""
-        return 0.0 if self.count < 2 else (self.high - self.low) / 2 * math.sqrt(self.count) / _quantile(self.count)
+        return 0.0 if self.count < 2 else self.half * math.sqrt(self.count) / _quantile(self.count)
 
     @property
     def text(self) -> str:
@@ -117,5 +137,4 @@ class Measure:
         """Write the value, and behind it mean and half interval of seeds if there are several."""
         if self.seeds is None or self.seeds.count < 2:
             return f"{self.value:.4f}"
-        half = (self.seeds.high - self.seeds.low) / 2
-        return f"{self.value:.4f} ({self.seeds.mean:.4f} +- {half:.4f})"
+        return f"{self.value:.4f} ({self.seeds.mean:.4f} +- {self.seeds.half:.4f})"

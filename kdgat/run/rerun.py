@@ -71,8 +71,10 @@ def _text(value: Any) -> str:
 def changed_keys(before: StageSpec | PlannedStage, after: StageSpec | PlannedStage) -> Iterator[tuple[str, Any, Any]]:
     """Yield the dotted keys of the configuration that change the result, with the value of each, None where missing."""
     old, new = (dict(flat(without_keys(one.config, one.execution_keys))) for one in (before, after))
-    for key in sorted({*old, *new}):
-        if old.get(key) != new.get(key):
+    changed = {key for key in {*old, *new} if old.get(key) != new.get(key)}
+    for key in sorted(changed):
+        is_filled = any(one != key and one.startswith(key and f"{key}.") for one in changed)
+        if not (is_filled and {} in (old.get(key), new.get(key))):  # a mapping without keys: those it has now say it
             yield key, old.get(key), new.get(key)
 
 

@@ -95,7 +95,10 @@ def check_files(config: TreesConfig) -> None:
 
 def find_trees(data: DataConfig) -> Collection:
     """Find the files of a configuration and their labels; errors of `read_folder`."""
-    return read_folder(Path(str(data.data_root)), None if data.labels is None else Path(data.labels))
+    root = Path(str(data.data_root))
+    if not root.exists():
+        raise UserError(f"--data-root {root}: there is no such file or folder: check the path")
+    return read_folder(root, None if data.labels is None else Path(data.labels))
 
 
 def describe_files(collection: Collection, target: str | None) -> Sequence[FileConfig]:

@@ -117,7 +117,15 @@ def test_a_wrong_file_is_one_line_with_the_fix(
     path.write_bytes(content)
     answer = kdgat("plan", "lap", "--config", path, status=1)
     assert words in answer.stderr
+    assert f"--config {path}" in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+def test_a_mistake_beside_a_file_is_not_said_to_be_in_it(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    path = tmp_path / "my.yaml"
+    path.write_text("seeds: [0]\n")
+    for words in (("-O", "training.max_epochs=0"), ("--preset", "quik")):
+        assert str(path) not in kdgat("plan", "lap", "--config", path, *words, status=1).stderr
 
 
 def test_what_training_requires_may_stand_in_the_file(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:

@@ -169,6 +169,8 @@ def test_import_brings_own_matrices_into_a_file_that_can_be_split(tmp_path: Path
     files = [tmp_path / f"{place}.npy" for place in range(4)]
     answer = _kdgat("import", "--out", tmp_path / "own.h5", "--family", "mine", *files).stdout
     assert answer.startswith(f"{tmp_path / 'own.h5'}: 4 instances (mine), dense, ")
+    alone = _kdgat("import", "--out", tmp_path / "one.h5", files[0]).stdout
+    assert alone.startswith(f"{tmp_path / 'one.h5'}: 1 instance (imported), dense, ")
     _kdgat("bucket", tmp_path / "own.h5", "--out", tmp_path / "data")
     assert "checked 2 records: 2 proved" in _kdgat("inspect", tmp_path / "data/small/full/train.h5", "--check").stdout
     np.save(files[0], np.ones((2, 3)))

@@ -57,6 +57,12 @@ def test_the_examples_of_the_help_are_commands_with_options_that_they_have(
     assert all(word in printed for word in words if word.startswith("--"))
 
 
+def test_help_may_be_asked_for_in_short_and_as_a_command(kdgat: Callable[..., Answer]) -> None:
+    for words in (("-h",), ("help",)):
+        assert kdgat(*words, status=0).stdout == describe_groups() + "\n"
+    assert kdgat("help", "report", status=0).stdout == kdgat("report", "--help", status=0).stdout
+
+
 @pytest.mark.parametrize("group", [name for name in COMMAND_GROUPS])
 def test_every_group_has_help(group: str, kdgat: Callable[..., Answer]) -> None:
     assert "usage" in kdgat(group, "--help", status=0).stdout.lower()

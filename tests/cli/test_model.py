@@ -152,6 +152,9 @@ def test_the_registry_of_the_installation_is_found(registry: Registry, monkeypat
     home = registry.path.parent
     monkeypatch.delenv("KDGAT_REGISTRY", raising=False)
     monkeypatch.setenv("KDGAT_HOME", str(home))
+    assert "which registry?" in run("list")[2]
+    Installation.find({"KDGAT_HOME": str(home)}).write()
+    assert run("list") == (0, "no model yet: the first night makes one\n", "")
     entry = add(registry, 1)
     assert entry.id in run("list")[1]
     given = Registry(home / "given")

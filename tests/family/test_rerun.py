@@ -2,13 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kdgat.family import Family
 from kdgat.run import OutputDirectory, RunError, run_locally
-from kdgat.run.rerun import describe_rerun
+from kdgat.run.plan import PlannedStage
+from kdgat.run.rerun import changed_keys, describe_rerun
 from tests.support.command_line import Answer
+
+SHORT = ("prepare", "line", "evaluation")
 
 
 @pytest.fixture
@@ -29,6 +33,21 @@ def test_what_differed_is_named_for_each_stage(out: Path, kdgat: Callable[..., A
     answer = kdgat("runs", "why", str(out), prepare.name, status=0)
     assert answer.stdout == f"{prepare.name}: {text}\n"
     assert len(kdgat("runs", "why", str(out), status=0).stdout.splitlines()) == len(index.stages)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ({}, {"model": {"degree": 3}}, [("model.degree", None, 3)]),
+        ({"model": {"degree": 3}}, {"model": {}}, [("model.degree", 3, None)]),
+        ({"model": {}}, {}, [("model", {}, None)]),
+    ],
+)
+def test_a_mapping_that_got_its_first_key_is_told_by_that_key_alone(
+    before: dict[str, Any], after: dict[str, Any], said: list[Any]
+) -> None:
+    earlier, later = (PlannedStage("a", "a", "small", 0, config) for config in (before, after))
+    assert list(changed_keys(earlier, later)) == said
 
 
 def test_stages_that_ran_once_or_were_taken_say_so(toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
@@ -53,7 +72,10 @@ def test_the_newest_run_directory_of_a_stage_has_a_short_name(
             )
     moved = out.rename(tmp_path / "moved")
     assert all((link / "spec.json").is_file() for link in (moved / "latest").iterdir())
-    assert "did you mean 'prepare'" in kdgat("runs", "path", str(moved), "prepar", status=1).stderr
+    listed = kdgat("runs", "path", str(moved), status=0).stdout.splitlines()
+    assert listed == [f"{link.name}: {link.resolve()}" for link in (moved / "latest" / name for name in SHORT)]
+    refused = kdgat("runs", "path", str(moved), "prepar", status=1).stderr
+    assert f"no stage 'prepar'; stages: {', '.join(SHORT)}" in refused
 
 
 def test_where_there_are_no_links_the_directory_is_found_by_the_command(
@@ -66,7 +88,7 @@ def test_where_there_are_no_links_the_directory_is_found_by_the_command(
     run_locally(toy.plan(toy.config.from_preset("quick", {})), tmp_path, only=["prepare"])
     assert not list((tmp_path / "latest").iterdir())
     assert Path(kdgat("runs", "path", str(tmp_path), "prepare", status=0).stdout.strip(), "spec.json").is_file()
-    with pytest.raises(RunError, match="no stage of the run"):
+    with pytest.raises(RunError, match="no stage .other.; stages: prepare, line, evaluation"):
         OutputDirectory(tmp_path).read_index().find("other")
 
 

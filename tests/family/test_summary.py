@@ -192,6 +192,19 @@ class TestCommand:
         (folder / "none").mkdir()
         assert "nothing to choose from" in kdgat("runs", "best", folder / "none", status=1).stderr
 
+    def test_best_has_a_table_for_each_number_that_runs_were_validated_by(
+        self, toy: Family, folder: Path, kdgat: Callable[..., Answer]
+    ) -> None:
+        train(toy, folder / "other", "training.monitor=train_loss")
+        text = kdgat("runs", "best", folder, status=0).stdout
+        assert text.count("toy: the best first, by validation") == 2
+        assert "train_loss of line" in text
+        refused = kdgat("runs", "best", folder, "--quiet", status=1).stderr
+        assert f"train_loss of line: {folder / 'other'}" in refused
+        assert f"validation_loss of line: {folder / 'long'}" in refused
+        listed = json.loads(kdgat("runs", "best", folder, "--json", status=0).stdout)
+        assert [Path(run["path"]).name for run in listed] == ["other", "long", "short-0", "short-1"]
+
     def test_best_takes_no_run_that_has_not_finished_and_lists_it_below(
         self, toy: Family, folder: Path, kdgat: Callable[..., Answer]
     ) -> None:

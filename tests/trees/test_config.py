@@ -16,7 +16,7 @@ def test_every_preset_is_valid(preset: str) -> None:
     ("override", "expected"),
     [
         ("label_fractions=[0, 2]", "label_fractions: 0.0 is no share"),
-        ("data.kind=river", "expected one of 'neurons', 'rivers'"),
+        ("data.kind=river", "choose 'neurons' or 'rivers'"),
         ("data.contract=true", "data.contract is for trees that are read: give data.data_root (--data-root)"),
         ("data.labels=mine.csv", "data.labels is for trees that are read"),
         ("data.target=length", "data.target is for trees that are read"),

@@ -60,5 +60,8 @@ def test_files_that_are_empty_or_no_trees_are_named_before_anything_starts(tmp_p
     check_files(config)
     (tmp_path / "b.png").touch()
     (tmp_path / "c.swc").write_text("no tree\n")
+    missing = TreesConfig.from_preset("quick", {"data": {"data_root": str(tmp_path / "nope")}})
+    with pytest.raises(UserError, match=r"^--data-root .*nope: there is no such file or folder"):
+        check_files(missing)
     with pytest.raises(UserError, match=r"(?s)2 of 3 files are unusable.*b.png: is empty.*c.swc: "):
         check_files(config)

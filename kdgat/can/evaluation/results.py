@@ -223,7 +223,7 @@ class Results(RunResults):
                 value, spread = getattr(scenario, key), scenario.over_seeds.get(key)
                 seeds, by_seed = None, dict[int, float]()
                 if spread is not None and spread.mean is not None:
-                    seeds = Interval.of_moments(spread.mean, spread.std or 0.0, spread.count)
+                    seeds = Interval.of_moments(spread.mean, spread.std or 0.0, spread.count).of_share()
                     by_seed = spread.by_seed(self.detector.seeds)
                 if value is not None:
                     found.append(Measure(f"{title} {name}", value, seeds, is_higher_better, by_seed))

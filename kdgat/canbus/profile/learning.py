@@ -117,8 +117,9 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
     begins = np.flatnonzero(is_alarm & ~np.concatenate([[False], is_alarm[:-1]]))
     if in_alarm > MOST_IN_ALARM * seconds and not is_trusted:
         first = float(time[begins[0]] - time[0])
+        alarms = "1 alarm takes" if len(begins) == 1 else f"{len(begins)} alarms take"
         raise UserError(
-            f"{name}: looks attacked: {len(begins)} alarms take {in_alarm:.1f} of its {seconds:.1f} s, the first after "
+            f"{name}: looks attacked: {alarms} {in_alarm:.1f} of its {seconds:.1f} s, the first after "
             f"{first:.3f} s (see `kdgat detect`): give other minutes, or --trust if you know that there is no attack"
         )
     is_pause = (gaps > max(_STALL_GAPS * float(gaps.mean()), _STALL_S)) | (read.breaks == RESUMED)

@@ -96,7 +96,7 @@ def _order(evaluations: Sequence[Evaluation]) -> list[OrderSummary]:
     return [
         OrderSummary(
             method=method,
-            auc=Interval.of([row.auc for row in rows]),
+            auc=Interval.of([row.auc for row in rows]).of_share(),
             auc_not_turned=_of_known([row.auc_not_turned for row in rows]),
         )
         for method, rows in found.items()
@@ -105,7 +105,7 @@ def _order(evaluations: Sequence[Evaluation]) -> list[OrderSummary]:
 
 def _of_known(values: Sequence[float | None]) -> Interval | None:
     known = [value for value in values if value is not None]
-    return Interval.of(known) if known else None
+    return Interval.of(known).of_share() if known else None
 
 
 def _scores(evaluations: Sequence[Evaluation]) -> list[ScoreSummary]:
@@ -120,20 +120,18 @@ def _scores(evaluations: Sequence[Evaluation]) -> list[ScoreSummary]:
                 means.append(statistics.fmean(values))
         return means
 
-    def interval(method: str, fraction: float, value: str) -> Interval | None:
-        means = over_seeds(method, fraction, value)
-        return Interval.of(means) if means else None
-
+    is_accuracy = evaluations[0].task == "classes"  # else R2, which may be below 0
+    scores = {key: Interval.of(over_seeds(*key, "score")) for key in keys}
     return [
         ScoreSummary(
             method=method,
             label_fraction=fraction,
             num_labels=statistics.fmean(over_seeds(method, fraction, "num_labels")),
-            score=Interval.of(over_seeds(method, fraction, "score")),
-            auc=interval(method, fraction, "auc"),
-            error=interval(method, fraction, "error"),
+            score=one.of_share() if is_accuracy else one,
+            auc=_of_known(over_seeds(method, fraction, "auc")),
+            error=Interval.of(errors) if (errors := over_seeds(method, fraction, "error")) else None,
         )
-        for method, fraction in keys
+        for (method, fraction), one in scores.items()
     ]
 
 

@@ -173,8 +173,8 @@ def check_refusals(refusals: Sequence[Refusal], num_files: int, settings: ReadSe
     if len(refusals) > limit * num_files or (refusals and len(refusals) == num_files):
         lines = [f"{refusal.path}: {refusal.reason}" for refusal in refusals[:MAX_LISTED]]
         more = [f"and {len(refusals) - MAX_LISTED} more"] if len(refusals) > MAX_LISTED else []
-        heading = f"{len(refusals)} of {num_files} files are unusable, above max_bad_fraction {limit:g}; mend them,"
-        raise UserError("\n  ".join([f"{heading} take them out, or raise it", *lines, *more]))
+        heading = f"{len(refusals)} of {num_files} files are unusable, above data.reading.max_bad_fraction={limit:g}"
+        raise UserError("\n  ".join([f"{heading}; mend them, take them out, or raise it", *lines, *more]))
 
 
 def holds_trees(path: Path) -> bool:

@@ -81,15 +81,15 @@ def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> N
 
 
 @pytest.mark.parametrize("file_format", ["onnx", "torch"])
-def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: str, tmp_path: Path) -> None:
+def test_an_exported_file_decides_as_the_run_by_the_network_that_detect_takes(
+    run: FinishedCanRun, file_format: str, tmp_path: Path
+) -> None:
     graphs = windows_to_graphs(drive(), WINDOWS)
     expected = load_detector(run.output.path, "normal").decide(graphs)
     answer = kdgat(
         "model",
         "export",
         run.output.path,
-        "--model",
-        "normal",
         "--format",
         file_format,
         "--out",
@@ -161,10 +161,8 @@ def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
         load_detector(run.output.path, "clock")
     with pytest.raises(UserError, match="no attention network"):
         load_detector(run.output.path, "baseline: count_excess")
-    assert (
-        "--model fusion"
-        in kdgat("model", "export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
-    )
+    refused = kdgat("model", "export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
+    assert refused == "error: fusion is not one attention network: give --model, one of normal\n"
 
 
 def test_the_network_that_decides_is_loaded_as_a_torch_module(run: FinishedCanRun) -> None:

@@ -122,7 +122,7 @@ def test_a_few_unusable_files_are_left_out_and_many_are_listed(tmp_path):
     refusals = [Refusal(tmp_path / "a.swc", "line 3: text")]
     check_refusals(refusals, 20)
     check_refusals([], 0)
-    with pytest.raises(UserError, match=r"(?s)1 of 19 files.*max_bad_fraction 0.05.*a.swc: line 3: text"):
+    with pytest.raises(UserError, match=r"(?s)1 of 19 files.*data.reading.max_bad_fraction=0.05.*a.swc: line 3: text"):
         check_refusals(refusals, 19)
     with pytest.raises(UserError, match="1 of 1"):
         check_refusals(refusals, 1, ReadSettings(max_bad_fraction=1.0))
