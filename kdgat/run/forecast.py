@@ -34,7 +34,7 @@ class Forecast:
         stages = counted(self.num_unknown, "stage")
         if self.remaining is None:
             return f"{stages} left" if self.num_unknown else ""
-        return f"{self.remaining.describe()} left" + (f" and {stages} of unknown length" if self.num_unknown else "")
+        return f"{self.remaining.describe()} left" + (f", {stages} unknown" if self.num_unknown else "")
 
 
 def forecast(

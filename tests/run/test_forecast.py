@@ -57,7 +57,7 @@ def test_a_run_whose_stages_to_come_are_unknown_lasts_at_least_as_long_as_the_on
     example = Example(tmp_path, StageState.RUNNING, StageState.PLANNED)
     assert example.describe() == "2 stages left"
     example.progress(0, MEASURED)
-    assert example.describe() == "at least 1 min 40 s left and 1 stage of unknown length"
+    assert example.describe() == "at least 1 min 40 s left, 1 stage unknown"
 
 
 def test_stages_to_come_count_as_attempts_took_and_stages_that_run_side_by_side_count_once(tmp_path: Path) -> None:
@@ -104,4 +104,4 @@ def test_a_plan_that_cannot_be_read_leaves_the_rest(tmp_path: Path) -> None:
     example = Example(tmp_path, StageState.RUNNING, StageState.PLANNED)
     example.output.plan_path.write_text("{")
     example.progress(0, MEASURED)
-    assert "1 stage of unknown length" in example.describe()
+    assert "1 stage unknown" in example.describe()
