@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from kdgat.base import UserError
+from kdgat.base.text import say
 from kdgat.cli import options
 from kdgat.cli.compilation import Compilation, compilation_told
 from kdgat.cli.options import LabelledRecordingOptions, RecordingOptions, spread
@@ -167,7 +168,7 @@ def detect(
         part = "interrupted before the end: " if is_broken_off else ""
         summary = f"{part}{watch.summary.sentence()}{unjudged_text(watch.summary, seen.num_identifiers)}"
         for note in notes if problem else (*notes, f"{summary} (detector {chosen.detector.model})"):
-            print(note, file=sys.stderr)
+            say(note)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
     if problem:
@@ -230,7 +231,7 @@ def _refuse_misfit(path: Path, profile: "Profile", parts: "list[Messages]", is_l
     if problem := profile.misfit(*columns):
         if not is_live:
             raise UserError(f"{path} {problem}")
-        print(f"note: {path} {problem}", file=sys.stderr, flush=True)
+        say(f"note: {path} {problem}")
 
 
 def _opened_stream(

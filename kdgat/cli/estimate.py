@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.base import UserError
+from kdgat.base.text import say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
@@ -266,7 +268,7 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     from kdgat.cli.tables import output_console, print_rows
 
     console = output_console()
-    console.print(_describe_size(found), soft_wrap=True, markup=False)
+    say(_describe_size(found), sys.stdout)
     stages = found["stages"]
     if len(stages) == 1:
         (one,) = stages
@@ -277,7 +279,7 @@ def print_estimate(found: Mapping[str, Any]) -> None:
             ("GPU memory", _gib(one["gpu_memory_gib"]), one["sources"]["gpu_memory"]),
             ("jobs", _number(one["jobs"]), "of this walltime, one going on where the one before it was cut"),
         ):
-            console.print(f"{name:<11} {value:<22} {source}", soft_wrap=True, markup=False)
+            say(f"{name:<11} {value:<22} {source}", sys.stdout)
     else:
         rows = []
         stages_of = dict[str, list[str]]()
@@ -289,7 +291,7 @@ def print_estimate(found: Mapping[str, Any]) -> None:
         print_rows(console, ("stage", "walltime", "expected", "memory", "GPU memory", "jobs"), rows, right=NUMBERS)
         for sources, names in stages_of.items():  # below, as a column has no room for sentences
             whose = "all" if len(stages_of) == 1 else ", ".join(names)
-            console.print(f"Walltime and memory from {sources}: {whose}", soft_wrap=True, markup=False)
+            say(f"Walltime and memory from {sources}: {whose}", sys.stdout)
     console.print(f"\n{found['command']}", soft_wrap=True, markup=False)
 
 

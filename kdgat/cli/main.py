@@ -16,6 +16,7 @@ from kdgat.base import UserError
 from kdgat.base.cores import wait_without_spinning
 from kdgat.base.environment import PYTHON_OPTIONS, of_children
 from kdgat.base.place import describe_os_error
+from kdgat.base.text import say
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage import garbage_kept
 from kdgat.stage.families import is_user_error
@@ -170,7 +171,7 @@ def _tell_of_overdue_nights() -> None:
     from flows.deployment.overdue import find_overdue, home_of
 
     for sentence in find_overdue(home_of()):
-        print(f"note: {sentence}; `make deployed` says whether server and worker run", file=sys.stderr)
+        say(f"note: {sentence}; `make deployed` says whether server and worker run")
 
 
 def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.Typer":
@@ -368,7 +369,7 @@ def _forget_output() -> None:
 def _print_error(text: str) -> None:
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     label = "\x1b[31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {readable(text)}", file=sys.stderr)
+    say(f"{label} {readable(text)}")
 
 
 def readable(text: str) -> str:

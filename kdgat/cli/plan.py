@@ -1,6 +1,7 @@
 """`kdgat plan FAMILY`: which stages a training run would consist of."""
 
 import shlex
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kdgat.base.text import say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
@@ -67,9 +69,9 @@ def plan_command(family: "Family") -> Any:
         print_plan(run, described, jobs, out)
         if jobs:
             for sentence in describe_limits((one.stage for one in run.plan), run.resources, where, request):
-                typer.echo(sentence)
+                say(sentence, sys.stdout)
         for sentence, names in changes.items():
-            typer.echo(f"{sentence}: {', '.join(names)}")
+            say(f"{sentence}: {', '.join(names)}", sys.stdout)
 
     text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
     return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
@@ -161,14 +163,14 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
             row.append(states.get(planned.name, "not planned there"))
         rows.append([*row, ", ".join(planned.depends_on) or described.sources])
     for sentence in described.before:
-        console.print(sentence, soft_wrap=True, markup=False)
+        say(sentence, sys.stdout)
     print_rows(console, headings, rows, right=set(headings) - set(TEXTS), wrapped=("needs",))
     if jobs and not has_jobs_beside:
         console.print()
         rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
         print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
     for sentence in described.after:
-        console.print(sentence, soft_wrap=True, markup=False)
+        say(sentence, sys.stdout)
 
 
 def states_in(out: Path | None) -> dict[str, str]:

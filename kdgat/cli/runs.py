@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.base import UserError
+from kdgat.base.text import say
 from kdgat.cli import options
 from kdgat.cli.usage import usage
 
@@ -66,7 +68,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in [*unreadable, *_unwatched(found)]:
-        typer.echo(text, err=True)
+        say(text)
 
 
 @app.command()
@@ -81,7 +83,7 @@ def show(
 
     found = read_summary(run)
     for text in _unwatched([found]):
-        typer.echo(text, err=True)
+        say(text)
     if as_json:
         _print_json(_as_json(found))
         return
@@ -198,8 +200,8 @@ def compare(
             ["", "run"], [[one, name] for one, name in zip(header, names, strict=True)], "Runs", text_columns=(0, 1)
         ),
         Table.of(
-            ["", "what differed", *header],
-            [[one.kind, one.key, *one.values] for one in differing],
+            ["what differed", "", *header],
+            [[one.key, one.kind, *one.values] for one in differing],
             "What differed",
             text_columns=tuple(range(2 + len(names))),
         ),
@@ -259,11 +261,11 @@ def best(
         rows = [[_name(run, folder), run.dataset or "-", run.objective.text] for run in judged if run.objective]
         _print_tables([Table.of(["run", "data", kinds[0].partition(": ")[2]], rows, "The best first, by validation")])
         if len({tuple(sorted(run.data.items())) for run in judged}) > 1:
-            typer.echo("These runs were made from different data: their validation is not the same either.")
+            say("These runs were made from different data: their validation is not the same either.", sys.stdout)
         for run in unfinished:
             typer.echo(f"Not compared, it has not finished: {_name(run, folder)} ({run.state})")
     for text in unreadable:
-        typer.echo(text, err=True)
+        say(text)
 
 
 app.command()(usage)
