@@ -141,7 +141,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _run(tokens)
         _print(end="")
         _tell_of_overdue_nights()
-    except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
+    except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         status = EXIT_STOPPED
     except ModuleNotFoundError as error:
@@ -224,6 +224,8 @@ def _run(tokens: list[str]) -> int:
     try:
         command(repeat_many_valued(tokens, many_valued(command)), prog_name="kdgat", obj=tuple(tokens))
     except SystemExit as stop:
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer says nothing of it
+            raise KeyboardInterrupt from stop
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
 

@@ -235,7 +235,7 @@ def test_while_a_run_stops_the_count_is_of_stages_that_are_done(tmp_path: Path) 
     write_run(output, StageState.FINISHED, StageState.PAUSED, StageState.BLOCKED)
     watcher.close()
     counts = [line for line in text_of(console).splitlines() if "/3" in line]
-    assert len(counts) == 3
+    assert len(counts) == 2  # that the third does not begin is no news
     assert all("1/3" in line for line in counts)
 
 

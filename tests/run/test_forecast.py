@@ -87,6 +87,14 @@ def test_jobs_that_have_to_wait_in_the_queue_make_it_a_lower_bound(tmp_path: Pat
     assert example.describe() == "at least 2 min left"
 
 
+def test_what_was_stopped_or_given_up_counts_as_left_of_a_run_that_ends(tmp_path: Path) -> None:
+    assert (
+        Example(tmp_path / "a", StageState.PAUSED, StageState.PLANNED, StageState.PLANNED).describe() == "3 stages left"
+    )
+    example = Example(tmp_path / "b", StageState.FINISHED, StageState.RUNNING, StageState.BLOCKED, StageState.BLOCKED)
+    assert example.describe() == "3 stages left"
+
+
 @pytest.mark.parametrize("state", [StageState.FINISHED, StageState.FAILED, StageState.PAUSED, StageState.BLOCKED])
 def test_nothing_is_said_of_what_is_over(tmp_path: Path, state: StageState) -> None:
     assert Example(tmp_path, state).describe() == ""
