@@ -131,7 +131,11 @@ def detect(
         raise UserError(f"--profile {profile} is for the habits of identifiers, which this model does not ask")
     is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
-    on_begin = _say_begin if is_live and not quiet else None
+
+    def on_begin(time_s: float) -> None:
+        if is_live and not quiet:  # by the clock of the table
+            print(f"alarm begins {time_s - watch.summary.first_s:.3f} s since start", file=sys.stderr, flush=True)
+
     known = None if learned is None else learned.known()
     database = None if dbc is None else Database.read(dbc)
     watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known, database=database)
@@ -316,10 +320,6 @@ def _notes(status: "StreamStatus") -> Iterator[str]:
     )
     yield from (f"note: {counted(count, one, many)} {what}" for count, one, many, what in counts if count)
     yield from (f"note: not judged: {what}" for what in list_passed_over(status.passed_over))
-
-
-def _say_begin(time_s: float) -> None:
-    print(f"alarm since {time_s:.3f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager

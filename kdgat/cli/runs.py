@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -79,7 +80,8 @@ def show(
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
     from kdgat.family import find_family, flattened, read_summary
-    from kdgat.run import OutputDirectory, Table
+    from kdgat.family.summary import FINISHED
+    from kdgat.run import OutputDirectory, Table, counted
 
     found = read_summary(run)
     for text in _unwatched([found]):
@@ -97,8 +99,8 @@ def show(
         ["state", found.state],
         ["started", found.index.created],
         ["took", _took(found, found.index.stages)],
-        *([["left", left]] if (left := _left(found)) else []),
-        ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
+        *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
+        *([["data", f"{found.dataset} ({counted(len(found.data), 'file')})".strip()]] if found.data else []),
         *([name, text] for name, text in found.code.items()),
     ]
     if found.objective is not None:
@@ -120,6 +122,10 @@ def show(
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
     _print_tables([table for table in shown if table.rows])
+    if (report := OutputDirectory(run).report_path).is_file():
+        typer.echo(f"report   {report}")
+    if found.state != FINISHED:
+        typer.echo(f"goes on  kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun")
 
 
 @app.command()
