@@ -41,7 +41,7 @@ RegistryPath = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help=f"Runs, reports and what is known {DEFAULT.format('outputs/nightly/DATASET')}"),
+    typer.Option("--out", help="Runs, reports and what is known (default: nightly/DATASET in $KDGAT_HOME/outputs)."),
 ]
 Inbox = Annotated[
     Path | None,
