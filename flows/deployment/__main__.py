@@ -6,7 +6,7 @@ import sys
 
 from flows.deployment import lifecycle
 from flows.deployment.installation import Installation
-from kdgat.base.text import say
+from kdgat.base import say
 from kdgat.stage.families import is_user_error
 
 EXIT_NOT_RUNNING = 3  # as `systemctl status` has it

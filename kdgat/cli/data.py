@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from kdgat.base.text import say
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
 from kdgat.cli.options import LabelledRecordingOptions, spread

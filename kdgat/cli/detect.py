@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from kdgat.base import UserError
-from kdgat.base.text import say
+from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.compilation import Compilation, compilation_told
 from kdgat.cli.options import LabelledRecordingOptions, RecordingOptions, spread

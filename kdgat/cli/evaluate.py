@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base.text import say
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.options import JobOptions, spread
 from kdgat.stage import garbage_kept

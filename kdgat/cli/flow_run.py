@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import kdgat
-from kdgat.base import UserError
-from kdgat.base.text import say
+from kdgat.base import UserError, say
 from kdgat.run.end import EXIT_STOPPED
 
 if TYPE_CHECKING:

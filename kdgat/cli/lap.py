@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kdgat.base import UserError
-from kdgat.base.text import say
+from kdgat.base import UserError, say
 from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.base import UserError, check_file
-from kdgat.base.text import say
+from kdgat.base import UserError, check_file, say
 from kdgat.cli.compilation import compilation_told
 
 if TYPE_CHECKING:

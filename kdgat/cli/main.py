@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.base.cores import wait_without_spinning
 from kdgat.base.environment import PYTHON_OPTIONS, of_children
 from kdgat.base.place import describe_os_error
-from kdgat.base.text import say
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage import garbage_kept
 from kdgat.stage.families import is_user_error

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kdgat.base import UserError
-from kdgat.base.text import say
+from kdgat.base import UserError, say
 from kdgat.cli import options
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base import UserError
-from kdgat.base.text import say
+from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.usage import usage
 
@@ -93,6 +92,7 @@ def show(
         family = find_family(found.index.family)
         _print_tables(family.tables(family.results.read(OutputDirectory(run).results_path)))
         return
+    files = f"{found.dataset} ({counted(len(found.data), 'file')})"
     about = [
         ["run", str(run)],
         ["family", found.index.family],
@@ -100,7 +100,7 @@ def show(
         ["started", found.index.created],
         ["took", _took(found, found.index.stages)],
         *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
-        *([["data", f"{found.dataset} ({counted(len(found.data), 'file')})".strip()]] if found.data else []),
+        *([["data", files.strip()]] if found.data or found.dataset else []),
         *([name, text] for name, text in found.code.items()),
     ]
     if found.objective is not None:

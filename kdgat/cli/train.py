@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from kdgat.base.text import say
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, RunOptions, spread
 from kdgat.stage import garbage_kept

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kdgat.base import say
 from kdgat.base.cores import wait_without_spinning
-from kdgat.base.text import say
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault
