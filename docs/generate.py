@@ -105,7 +105,10 @@ STATUSES: Final = {
         "Its surroundings failed: a full disk, a locked or missing directory, a broken GPU. Run it again later.",
     ),
     "kdgat.stage.outcome:EXIT_PAUSED": ("`stage run`", "Paused with a checkpoint. Run it again to resume."),
-    "flows.deployment.__main__:EXIT_NOT_RUNNING": ("`make deployed`", "Server or worker does not run."),
+    "flows.deployment.__main__:EXIT_NOT_RUNNING": (
+        "`python -m flows.deployment status`",
+        "Server or worker is down.",
+    ),
     "flows.deployment.__main__:EXIT_INTERRUPTED": ("`make deploy`, `make undeploy`", "Stopped by Ctrl-C."),
 }
 

@@ -6,6 +6,7 @@ import sys
 
 from flows.deployment import lifecycle
 from flows.deployment.installation import Installation
+from kdgat.base import say
 from kdgat.stage.families import is_user_error
 
 EXIT_NOT_RUNNING = 3  # as `systemctl status` has it
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     except Exception as error:
         if not is_user_error(error):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return 1
     return 0
 

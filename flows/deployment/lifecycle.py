@@ -366,7 +366,7 @@ def _fill_server(here: Installation, log: Log) -> None:
         server_content.ensure_pool(client)
         log("deployments: creating or updating ...")
         with keeping_schedules(client, here.home / "schedules.json"):
-            server_content.apply_prefect_file(here.checkout, os.environ, here.home / "deploy.log")
+            server_content.apply_prefect_file(here.checkout, os.environ, here.home / "deploy.log", log)
         server_content.mark_missing_data(client)
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -36,10 +37,10 @@ from prefect.workers.process import ProcessWorker
 from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, SYNTHETIC, find_prefect_file
 from flows.deployment.overdue import NOTE, read_nights
 from flows.deployment.service import have_ended, kill, read_note
-from flows.log_tail import last_lines
+from flows.log_tail import LogTail, last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
-from kdgat.base import UserError, write_json_atomically
+from kdgat.base import UserError, wait_until, write_json_atomically
 from kdgat.can.nightly.new_recordings import holds_files
 from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.canbus.catalog import load_catalog
@@ -51,6 +52,7 @@ OWN_POOL: Final = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
 ENDS: Final = ("Completed", "Failed", "Crashed", "Cancelled", SUSPENDED, LOST)
 DEPLOY_TIMEOUT_S: Final = 600.0
 LOG_TAIL_LINES: Final = 15
+DEPLOYED: Final = re.compile(r"Deployment '(.+)' successfully")  # as `prefect deploy` prints it
 PAUSED: Final = "schedule paused"
 NAME_WIDTH: Final = 24
 NO_DATA: Final = "no data"  # tag
@@ -89,8 +91,10 @@ def ensure_pool(client: SyncPrefectClient) -> None:
         )
 
 
-def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path: Path) -> None:
-    """Create or update all deployments of `deployments/prefect.yaml`, as `prefect deploy --all` does.
+def apply_prefect_file(
+    checkout: Path, environment: Mapping[str, str], log_path: Path, tell: Callable[[str], None]
+) -> None:
+    """Create or update all deployments of `deployments/prefect.yaml`, as `prefect deploy --all` does, and tell of each.
 
     Raises:
         UserError: with the last lines of what it printed.
@@ -108,8 +112,17 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
             start_new_session=True,  # it ends as a whole, with the steps that it has started
         ) as deploying,
     ):
+        output = LogTail(log_path)
+
+        def is_over() -> bool:
+            has_ended = have_ended([deploying], 0.0)
+            for line in output.new_lines():
+                if made := DEPLOYED.search(line):
+                    tell(f"  {made[1]}")
+            return has_ended
+
         try:
-            has_ended = have_ended([deploying], DEPLOY_TIMEOUT_S)
+            has_ended = wait_until(is_over, DEPLOY_TIMEOUT_S)
         finally:
             kill(deploying)
     if not has_ended or deploying.returncode != 0:

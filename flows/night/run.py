@@ -49,7 +49,7 @@ ARTIFACT_KEY: Final = "night"
 MAX_DECISIONS: Final = 3  # of one night, where the model in service changes while it compares
 
 
-@dataclass(frozen=True)
+@dataclass
 class NightRun:
     """One night: what its parts share."""
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from kdgat.base.errors import UserError as UserError
     from kdgat.base.files import sha256_of_file as sha256_of_file
     from kdgat.base.files import sync_to_disk as sync_to_disk
-    from kdgat.base.files import to_json as to_json
     from kdgat.base.files import write_bytes_atomically as write_bytes_atomically
     from kdgat.base.files import write_json_atomically as write_json_atomically
     from kdgat.base.place import check_file as check_file
@@ -24,5 +23,6 @@ if TYPE_CHECKING:
     from kdgat.base.polling import wait_until as wait_until
     from kdgat.base.text import MIB as MIB
     from kdgat.base.text import describe_bytes as describe_bytes
+    from kdgat.base.text import say as say
 
 __all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -1,9 +1,12 @@
-"""Amounts as people read them, and what is said of files that nothing here reads."""
+"""Amounts and sentences as people read them, and what is said of files that nothing here reads."""
 
 import difflib
+import shutil
+import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 MIB: Final = 1 << 20
 PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")  # caches and checkpoints of other programs
@@ -53,3 +56,13 @@ def describe_pickled(path: Path, instead: str) -> str:
     """
     is_one = path.suffix.lower() in PICKLED
     return f"holds Python objects of another program, which are not taken over: {instead}" if is_one else ""
+
+
+def say(text: str, stream: TextIO | None = None) -> None:
+    """Print on standard error, or elsewhere; on a terminal broken between words, in a pipe as it is."""
+    stream = stream or sys.stderr
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+        wrapper = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+        text = "\n".join(wrapper.fill(line) for line in text.split("\n"))
+    print(text, file=stream, flush=True)

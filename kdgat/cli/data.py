@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.compilation import compilation_told
 from kdgat.cli.options import LabelledRecordingOptions, spread
@@ -161,7 +162,7 @@ def inspect_recordings(
     else:
         _print_inspections(inspections)
     for note in notes:
-        print(note, file=sys.stderr if as_json else sys.stdout, flush=True)
+        say(note, sys.stderr if as_json else sys.stdout)
     if not all(inspection.usable for inspection in inspections):
         raise typer.Exit(1)
 
@@ -255,10 +256,10 @@ def import_recordings(
             if len(files) == 1:
                 raise
             num_refused += 1
-            print(f"refused: {error}", file=sys.stderr)
+            say(f"refused: {error}")
             continue
         for line in _oddities(found, how):
-            print(line, file=sys.stderr)
+            say(line)
         if not quiet:
             labels = f"{found.num_attacks} attacks" if found.labelled or attack_free else "no labels"
             _print(f"{target}: {found.num_messages} messages, {labels}, {found.num_bad_rows} bad rows")
@@ -298,7 +299,7 @@ def _import_car_hacking(
             folders[0], target, replace=replace, limits=limits, channel=reading.channel, options=how
         )
     for line in dict.fromkeys(line for _, found in done for line in _oddities(found, how)):  # two parts of a file
-        print(line, file=sys.stderr)
+        say(line)
     if quiet:
         return
     for path, found in done:
@@ -318,7 +319,7 @@ def _sources(source: Path) -> list[tuple[Path, str | None]]:
 
     content = survey_folder(source, needs_scenario=False)
     for note in content.notes():
-        print(note, file=sys.stderr)
+        say(note)
     return [
         (place.path, None if place.path.parent == source else f"{place.scenario}-{place.name}".replace("/", "-"))
         for place in list_places(content, source)

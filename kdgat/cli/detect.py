@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.compilation import Compilation, compilation_told
 from kdgat.cli.options import LabelledRecordingOptions, RecordingOptions, spread
@@ -131,7 +131,11 @@ def detect(
         raise UserError(f"--profile {profile} is for the habits of identifiers, which this model does not ask")
     is_live = log is None or is_pipe(log)
     timeline = Timeline() if picture is not None else None
-    on_begin = _say_begin if is_live and not quiet else None
+
+    def on_begin(time_s: float) -> None:
+        if is_live and not quiet:  # by the clock of the table
+            print(f"alarm begins {time_s - watch.summary.first_s:.3f} s since start", file=sys.stderr, flush=True)
+
     known = None if learned is None else learned.known()
     database = None if dbc is None else Database.read(dbc)
     watch = Watch(chosen, timeline=timeline, on_begin=on_begin, merge_s=merge_s, known=known, database=database)
@@ -168,7 +172,7 @@ def detect(
         part = "interrupted before the end: " if is_broken_off else ""
         summary = f"{part}{watch.summary.sentence()}{unjudged_text(watch.summary, seen.num_identifiers)}"
         for note in notes if problem else (*notes, f"{summary} (detector {chosen.detector.model})"):
-            print(note, file=sys.stderr)
+            say(note)
     if is_broken_off:  # half a log without an alarm is not a log without an alarm
         raise typer.Exit(EXIT_INTERRUPTED)
     if problem:
@@ -231,7 +235,7 @@ def _refuse_misfit(path: Path, profile: "Profile", parts: "list[Messages]", is_l
     if problem := profile.misfit(*columns):
         if not is_live:
             raise UserError(f"{path} {problem}")
-        print(f"note: {path} {problem}", file=sys.stderr, flush=True)
+        say(f"note: {path} {problem}")
 
 
 def _opened_stream(
@@ -309,10 +313,6 @@ def _notes(status: "StreamStatus") -> Iterator[str]:
     )
     yield from (f"note: {counted(count, one, many)} {what}" for count, one, many, what in counts if count)
     yield from (f"note: not judged: {what}" for what in list_passed_over(status.passed_over))
-
-
-def _say_begin(time_s: float) -> None:
-    print(f"alarm since {time_s:.3f} s", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -114,7 +114,9 @@ class _Watcher(ABC):
         for record in index.stages:
             if record.state != self._before.get(record.name, StageState.PLANNED):
                 self._before[record.name] = record.state
-                self.changed(record, index)
+                # A run that was stopped says at its end what all of these would say; what lacks an input says which.
+                if record.state != StageState.BLOCKED or record.reason.startswith("needs "):
+                    self.changed(record, index)
             if record.state == StageState.RUNNING and record.reason != self._news.get(record.name, ""):
                 self._news[record.name] = record.reason
                 self._told_at[record.name] = time.time()

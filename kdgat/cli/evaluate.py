@@ -1,11 +1,11 @@
 """`kdgat evaluate FAMILY`: the detectors of a finished run on any data, for families that detect something."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.options import JobOptions, spread
 from kdgat.stage import garbage_kept
@@ -70,7 +70,7 @@ def evaluate_command(family: "Family") -> Any:
             results.write(json_path)
         if not quiet:
             for note in detects.notes(results):
-                print(note, file=sys.stderr)
+                say(note)
         console = output_console()
         print_tables(console, family.tables(results), has_details=tables)
         if json_path is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import kdgat
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.run.end import EXIT_STOPPED
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     if site.scheduler == "slurm" and site.image is not None:
         from kdgat.container.agreement import check_named_image
 
-        check_named_image(site.image, site.python or "python", lambda line: print(line, file=sys.stderr))
+        check_named_image(site.image, site.python or "python", say)
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)
     if importlib.util.find_spec("prefect") is None:
@@ -80,7 +80,7 @@ def check_gpus(run: "Run", site: "Site", request: "ResourceRequest") -> None:
     """
     from flows.node_image import check_gpus_of_run
 
-    check_gpus_of_run(run, site, request, lambda line: print(line, file=sys.stderr))
+    check_gpus_of_run(run, site, request, say)
 
 
 def _watching(output: "OutputDirectory", site: "Site") -> str | None:
@@ -151,7 +151,7 @@ def watch_flow(
         with watched(place, console, quiet=quiet, afterwards=afterwards or RESULTS):
             end = run(console)
     except KeyboardInterrupt:  # before the first stage or after the last
-        print(f"stopped; {again} goes on from there", file=sys.stderr)
+        say(f"stopped; {again} goes on from there")
         return None
     output = place() if callable(place) else place
     if not quiet and output is not None:
@@ -167,35 +167,35 @@ def report_end(end: "RunEnd", output: "OutputDirectory", print_results: Callable
         if any(record.stage == EVALUATION for record in output.read_index().stages):
             print_results(output)
         else:
-            print(end.message)
+            say(end.message, sys.stdout)
         return 0
     if end.state == "stopped":
-        print(f"{end.message}; the same command goes on from there", file=sys.stderr)
+        say(f"{end.message}; the same command goes on from there")
         return EXIT_STOPPED
     failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
     for record in failed:
-        print(f"error: {record.name}: {record.reason}", file=sys.stderr)
+        say(f"error: {record.name}: {record.reason}")
         if record.directory is not None and output.stage_directory(record).log_path.is_file():
             print(f"log:   {output.stage_directory(record).log_path}", file=sys.stderr)
     if failed and output.slurm_path.is_dir():
         print(f"what jobs printed: {output.slurm_path}", file=sys.stderr)
     if not failed:
-        print(f"error: {end.message}", file=sys.stderr)
+        say(f"error: {end.message}")
     return EXIT_FAILED
 
 
 def print_attempts(output: "OutputDirectory", started: float) -> None:
     """Print the attempts since `started` (seconds since the epoch) at stages that took more than one."""
-    from kdgat.cli.tables import attempts_table, error_console
+    from kdgat.cli.tables import attempts_table, output_console
     from kdgat.run.attempts import attempt_rows, repeated_rows
 
     try:
         rows = repeated_rows(attempt_rows(output, started))
     except (OSError, ValueError) as error:  # of what the files say, for whoever looks
-        print(f"no table of attempts: {error}", file=sys.stderr)
+        say(f"no table of attempts: {error}")
         return
     if rows:
-        console = error_console()
+        console = output_console(sys.stderr)
         console.print()
         console.print(attempts_table(rows))
         console.print()

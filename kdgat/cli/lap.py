@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 
@@ -137,10 +137,9 @@ def merge(
     if summary.num_relabelled:
         print(f"{summary.num_relabelled} labels were missing or proved nothing, and were made new")
     if summary.num_big_numbers:
-        print(
+        say(
             f"note: {summary.num_big_numbers} matrices hold {summary.big_number:g} far above all else; if that forbids "
-            f"a pair, merge with --forbidden-from {summary.big_number:g}",
-            file=sys.stderr,
+            f"a pair, merge with --forbidden-from {summary.big_number:g}"
         )
     print(
         f"{out}: {summary.num_records} of {total} records, {sum(summary.duplicates.values())} duplicates left out, "

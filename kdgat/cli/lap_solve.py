@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.base import UserError, check_file
+from kdgat.base import UserError, check_file, say
 from kdgat.cli.compilation import compilation_told
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def solve_file(
         warnings.simplefilter("always")
         found = read_matrix(file, index=index, key=key, read_record=read_record)
     for note in notes:
-        typer.echo(f"note: {note.message}", err=True)
+        say(f"note: {note.message}")
     if not isinstance(found, tuple):
         sparse = None if model is not None else _solve_sparse(found, maximize)
         if sparse is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.base.cores import wait_without_spinning
 from kdgat.base.environment import PYTHON_OPTIONS, of_children
 from kdgat.base.place import describe_os_error
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _run(tokens)
         _print(end="")
         _tell_of_overdue_nights()
-    except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
+    except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         status = EXIT_STOPPED
     except ModuleNotFoundError as error:
@@ -150,7 +150,7 @@ def _tell_of_overdue_nights() -> None:
     from flows.deployment.overdue import find_overdue, home_of
 
     for sentence in find_overdue(home_of()):
-        print(f"note: {sentence}; `make deployed` says whether server and worker run", file=sys.stderr)
+        say(f"note: {sentence}; `make deployed` says whether server and worker run")
 
 
 def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.Typer":
@@ -206,6 +206,8 @@ def _run(tokens: list[str]) -> int:
     try:
         command(repeat_many_valued(tokens, many_valued(command)), prog_name="kdgat", obj=tuple(tokens))
     except SystemExit as stop:
+        if isinstance(getattr(stop.__context__, "__cause__", None), KeyboardInterrupt):  # typer says nothing of it
+            raise KeyboardInterrupt from stop
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
 
@@ -356,7 +358,7 @@ def _forget_output() -> None:
 def _print_error(text: str) -> None:
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     label = "\x1b[31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {readable(text)}", file=sys.stderr)
+    say(f"{label} {readable(text)}")
 
 
 def readable(text: str) -> str:

@@ -3,13 +3,14 @@
 import getpass
 import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -79,10 +80,10 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
     for place, table in enumerate(fitting(texts, console)):
         console.print(*([""] if place else []), table, sep="\n")
     if len(set(sets.values())) > len({entry.service for entry in index.models}):
-        console.print(
+        say(
             "A mean F1 can be compared only within a test set. On the same recordings: "
             "kdgat model compare ID ID --data-root DATA",
-            soft_wrap=True,
+            sys.stdout,
         )
     for service, hold in index.holds().items():
         console.print(f"{service}: {hold.model} is {hold.describe_hold()}", markup=False)
@@ -154,7 +155,7 @@ def compare(
     console = output_console()
     print_tables(console, [comparison_table(entries, metrics)])
     for name, reason in left_out.items():
-        console.print(f"{name}: {reason}", markup=False, soft_wrap=True)
+        say(f"{name}: {reason}", sys.stdout)
 
 
 @app.command()

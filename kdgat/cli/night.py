@@ -1,6 +1,7 @@
 """`kdgat night DATASET`: one night of retraining in this terminal, as the deployment's schedule runs it."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, JobOptions, spread
 from kdgat.stage import garbage_kept
@@ -39,7 +40,7 @@ RegistryPath = Annotated[
 ]
 Out = Annotated[
     Path | None,
-    typer.Option("--out", help=f"Runs, reports and what is known {DEFAULT.format('outputs/nightly/DATASET')}"),
+    typer.Option("--out", help="Runs, reports and what is known (default: nightly/DATASET in $KDGAT_HOME/outputs)."),
 ]
 Inbox = Annotated[
     Path | None,
@@ -177,7 +178,6 @@ def read_rule(words: Sequence[str]) -> "PromotionRule":
 
 def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *, quiet: bool) -> int:
     """Run the flow, show how its training goes, and print how it ended; return the exit status."""
-    import sys
 
     from kdgat.cli.flow_run import EXIT_FAILED, watch_flow
     from kdgat.run.end import EXIT_STOPPED
@@ -194,9 +194,9 @@ def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *,
         return EXIT_STOPPED
     if end.state != "completed":
         stopped = end.state == "stopped"
-        print(end.message if stopped else f"error: {end.message}", file=sys.stderr)
+        say(end.message if stopped else f"error: {end.message}")
     else:
-        print(end.message)
+        say(end.message, sys.stdout)
     report = directory.latest_report()
     if report is not None and report.stat().st_mtime >= started - 1.0:
         print(f"report   {report}")

@@ -1,6 +1,7 @@
 """`kdgat plan FAMILY`: which stages a training run would consist of."""
 
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
@@ -205,15 +207,15 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
         row += job_cells(jobs[planned.name]) if has_jobs_beside else []
         row += [states.get(planned.name, "not planned there")] if states else []
         rows.append([*row, ", ".join(planned.depends_on) or described.sources])
-    for sentence in described.before:  # whole, as below: people copy paths and options
-        print(sentence)
+    for sentence in described.before:
+        say(sentence, sys.stdout)
     print_rows(console, headings, rows, right=set(headings) - set(TEXTS), wrapped=("needs",))
     if jobs and not has_jobs_beside:
         console.print()
         rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
         print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
     for sentence in described.after:
-        print(sentence)
+        say(sentence, sys.stdout)
 
 
 def job_cells(resources: "Resources") -> list[str]:

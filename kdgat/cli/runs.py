@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in [*unreadable, *_unwatched(found)]:
-        typer.echo(text, err=True)
+        say(text)
 
 
 @app.command()
@@ -71,11 +73,12 @@ def show(
 ) -> None:
     """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
     from kdgat.family import find_family, flattened, read_summary
+    from kdgat.family.summary import FINISHED
     from kdgat.run import OutputDirectory, Table, counted
 
     found = read_summary(run)
     for text in _unwatched([found]):
-        typer.echo(text, err=True)
+        say(text)
     if as_json:
         _print_json(_as_json(found))
         return
@@ -83,14 +86,15 @@ def show(
         family = find_family(found.index.family)
         _print_tables(family.tables(family.results.read(OutputDirectory(run).results_path)))
         return
+    files = f"{found.dataset} ({counted(len(found.data), 'file')})"
     about = [
         ["run", str(run)],
         ["family", found.index.family],
         ["state", found.state],
         ["started", found.index.created],
         ["took", _took(found, found.index.stages)],
-        *([["left", left]] if (left := _left(found)) else []),
-        ["data", f"{found.dataset} ({counted(len(found.data), 'file')})".strip()],
+        *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
+        *([["data", files.strip()]] if found.data or found.dataset else []),
         *([name, text] for name, text in found.code.items()),
     ]
     if found.objective is not None:
@@ -112,6 +116,10 @@ def show(
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
     _print_tables([table for table in shown if table.rows])
+    if (report := OutputDirectory(run).report_path).is_file():
+        typer.echo(f"report   {report}")
+    if found.state != FINISHED:
+        typer.echo(f"goes on  kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun")
 
 
 @app.command()
@@ -196,8 +204,8 @@ def compare(
             ["", "run"], [[one, name] for one, name in zip(header, names, strict=True)], "Runs", text_columns=(0, 1)
         ),
         Table.of(
-            ["", "what differed", *header],
-            [[one.kind, one.key, *one.values] for one in differing],
+            ["what differed", "", *header],
+            [[one.key, one.kind, *one.values] for one in differing],
             "What differed",
             text_columns=tuple(range(2 + len(names))),
         ),
@@ -258,11 +266,11 @@ def best(
             rows = [[_name(run, folder), run.dataset or "-", run.objective.text] for run in runs if run.objective]
             _print_tables([Table.of(["run", "data", name], rows, f"{family}: the best first, by validation")])
             if len({tuple(sorted(run.data.items())) for run in runs}) > 1:
-                typer.echo("These runs were made from different data: their validation is not the same either.")
+                say("These runs were made from different data: their validation is not the same either.", sys.stdout)
         for run in unfinished:
             typer.echo(f"Not compared, it has not finished: {_name(run, folder)} ({run.state})")
     for text in unreadable:
-        typer.echo(text, err=True)
+        say(text)
 
 
 @app.command()

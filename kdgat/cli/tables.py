@@ -1,10 +1,11 @@
 """Scores and attempts as tables for a terminal or a file."""
 
+import io
 import re
 import sys
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Final, Literal, TextIO
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -28,14 +29,27 @@ ATTEMPT_COLUMNS: Final = {
 }
 
 
-def output_console() -> Console:
-    """Return the console for results on standard output."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PLAIN_WIDTH)
+class _Pipe(io.TextIOBase):
+    """A stream that is no terminal: what pads cells at the end of a line is left out."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write lines without the blanks at their end."""
+        return self._stream.write(re.sub(" +$", "", text, flags=re.MULTILINE))
+
+    def flush(self) -> None:
+        """Pass on what the stream holds back."""
+        self._stream.flush()
 
 
-def error_console() -> Console:
-    """Return the console for tables on standard error."""
-    return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PLAIN_WIDTH)
+def output_console(stream: TextIO | None = None) -> Console:
+    """Return the console for results on standard output, or for tables on another stream."""
+    stream = stream or sys.stdout
+    if stream.isatty():
+        return Console(file=stream, highlight=False)
+    return Console(file=_Pipe(stream), highlight=False, width=PLAIN_WIDTH)  # type: ignore[arg-type]
 
 
 def print_tables(console: Console, tables: Sequence[TableOfTexts], *, has_details: bool = True) -> None:
@@ -56,29 +70,30 @@ def fitting(table: TableOfTexts, console: Console) -> list[Table]:
 
 def _fitting(table: TableOfTexts, places: Sequence[int], console: Console) -> list[Table]:
     unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
-    for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
-        drawn = _table(table, places, heading_width, name_width)
-        needed = console.measure(drawn, options=unlimited)
-        if needed.maximum <= console.width:
-            return [drawn]
-    # Texts are wrapped, numbers never: half of one beside half of another cannot be read.
+    drawn = [_table(table, places, *widths) for widths in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS)]
+    needed = [console.measure(one, options=unlimited) for one in drawn]
+    # Texts are wrapped, numbers and names never: half of one beside half of another cannot be read.
     has_texts = not table.is_whole and any(place in table.text_columns for place in places)
-    if table.is_whole and len(places) == 1:  # narrower than a name and one cell: wrapped loses less than cut
-        return [_table(replace(table, is_whole=False), places, *BREAKS[0])]
-    if len(places) == 1 or (has_texts and needed.minimum <= console.width):
-        return [drawn]
+    least = [one.maximum for one in needed] + [one.minimum for one in needed if has_texts]
+    for one, width in zip((*drawn, *drawn), least, strict=False):
+        if width <= console.width:
+            return [one]
+    if len(places) == 1:  # narrower than a name and one cell: wrapped loses less than cut
+        return [_table(replace(table, is_whole=False), places, *BREAKS[-1], is_name_kept=False)]
     middle = (len(places) + 1) // 2
     return [*_fitting(table, places[:middle], console), *_fitting(table, places[middle:], console)]
 
 
-def _table(content: TableOfTexts, places: Sequence[int], heading_width: int, name_width: int) -> Table:
+def _table(
+    content: TableOfTexts, places: Sequence[int], heading_width: int, name_width: int, *, is_name_kept: bool = True
+) -> Table:
     """Draw the first column, which names the rows, and those at `places`."""
     header, rows = content.texts
     table = Table(box=None, pad_edge=False, header_style="dim")
     for place in (0, *places):
         is_text = place in content.text_columns
         heading = _broken(header[place], heading_width)
-        is_kept = content.is_whole or not is_text
+        is_kept = content.is_whole or not is_text or (is_name_kept and place == 0)
         table.add_column(heading, justify="left" if is_text else "right", no_wrap=is_kept, overflow="fold")
     for row in rows:
         name = row[0] if content.is_whole else _broken(row[0], name_width)

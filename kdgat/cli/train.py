@@ -1,10 +1,12 @@
 """`kdgat train FAMILY`: the whole flow with one command."""
 
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from kdgat.base import say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, RunOptions, spread
 from kdgat.stage import garbage_kept
@@ -65,7 +67,7 @@ def print_results(family: "Family", output: "OutputDirectory") -> None:
     tables = family.tables(results)
     print_tables(console, tables, has_details=False)
     for sentence in family.conclusions(results):
-        console.print(sentence, soft_wrap=True)
+        say(sentence, sys.stdout)
     console.print(f"results  {output.results_path}", soft_wrap=True)
     if output.report_path.is_file():
         console.print(f"report   {output.report_path}", soft_wrap=True)

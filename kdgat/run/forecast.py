@@ -13,7 +13,7 @@ from kdgat.base.files import is_gone
 from kdgat.cluster.child import read_progress
 from kdgat.cluster.forecast import Job, expect_walltime
 from kdgat.cluster.usage import FOLDER, read_usages
-from kdgat.run.directory import OutputDirectory, RunIndex, StageState
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageState
 from kdgat.run.kept_plan import KeptPlan
 from kdgat.run.progress import Remaining
 from kdgat.run.table import counted
@@ -24,7 +24,10 @@ FRESH_S: Final = 300.0  # a stage that has written no progress for longer may be
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run still takes, and how many of its stages that does not count, as nobody knows how long they take."""
+    """What a run still takes, and how many of its stages that does not count, as nobody knows how long they take.
+
+    Without the first, the second is of all stages that are not done.
+    """
 
     remaining: Remaining | None
     num_unknown: int
@@ -34,7 +37,7 @@ class Forecast:
         stages = counted(self.num_unknown, "stage")
         if self.remaining is None:
             return f"{stages} left" if self.num_unknown else ""
-        return f"{self.remaining.describe()} left" + (f" and {stages} of unknown length" if self.num_unknown else "")
+        return f"{self.remaining.describe()} left" + (f", {stages} unknown" if self.num_unknown else "")
 
 
 def forecast(
@@ -71,8 +74,8 @@ def forecast(
         left |= _expected(output, history or output.path.parent / FOLDER, unknown)
     known = [one for one in left.values() if one is not None]
     num_unknown = sum(one is None for one in left.values())
-    if not known:
-        return Forecast(None, num_unknown)
+    if not known or any(record.state == StageState.PAUSED for record in index.stages):  # the run stops
+        return Forecast(None, sum(record.state not in DONE_STATES for record in index.stages) if left else 0)
     order = [(one.name, one.depends_on) for one in (*running, *to_come)]
     least = {name: 0.0 if one is None else one.low for name, one in left.items()}
     most = {name: 0.0 if one is None else one.high for name, one in left.items()}

@@ -81,18 +81,18 @@ def _number(progress: Mapping[str, Any], key: str, default: float) -> float:
 def describe_progress(progress: Mapping[str, Any]) -> str:
     """Say in a few words where a stage is, and how long its job still lasts where that is known."""
     known = {key: _number(progress, key, 0.0) for key in NUMBERS if _number(progress, key, -1.0) != -1.0}
-    # What is short comes first: in a narrow terminal the rest is cut.
-    parts = [str(progress["phase"])] if progress.get("phase") and progress["phase"] != "train" else []
     remaining = Remaining.of(progress)
+    # What people look for comes first: in a narrow terminal the rest is cut.
+    parts = [] if remaining is None else [f"{remaining.describe()} left"]
     if "epoch" in known:
         most = f"{known['max_epochs']:.0f}" if "max_epochs" in known else "?"
         parts.append(f"epoch {known['epoch'] + 1:.0f}/{most}")
     elif known.get("total"):
         parts.append(f"{known.get('done', 0.0):,.0f} of {known['total']:,.0f}")
-    if remaining is not None:
-        parts.append(f"{remaining.describe()} left")
-        if known.get("epoch_left_s", 0.0) >= LONG_EPOCH_S:
-            parts.append(f"{_rounded(known['epoch_left_s'])} of the epoch")
+    if progress.get("phase") and progress["phase"] != "train":
+        parts.append(str(progress["phase"]))
+    if remaining is not None and known.get("epoch_left_s", 0.0) >= LONG_EPOCH_S:
+        parts.append(f"{_rounded(known['epoch_left_s'])} of the epoch")
     if "loss" in known:
         parts.append(f"loss {known['loss']:.4g}")
     if known.get("graphs_per_s"):

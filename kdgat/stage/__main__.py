@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kdgat.base import say
 from kdgat.base.cores import wait_without_spinning
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
@@ -38,7 +39,7 @@ def run_directory(path: Path, *, quiet: bool, wait_s: float) -> int:
     except Exception as error:
         if not is_environment_fault(error):
             raise
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return EXIT_ENVIRONMENT
 
 
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
     except RunDirectoryError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say(f"error: {error}")
         return EXIT_FAILED
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from kdgat.base import UserError, to_json, write_bytes_atomically
-from kdgat.base.files import append_lines, ask_anew, list_folders, remove_temporary_files, write_snapshot
+from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base.files import append_lines, ask_anew, list_folders, remove_temporary_files, to_json, write_snapshot
 from kdgat.base.hashes import GONE, KnownHashes
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.lines import whole_objects

@@ -14,8 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base import to_json
-from kdgat.base.files import write_snapshot
+from kdgat.base.files import to_json, write_snapshot
 from kdgat.base.kept import refuse_newer
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.spec import StageSpec

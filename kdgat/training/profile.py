@@ -18,8 +18,7 @@ from typing import Any, Final
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from kdgat.base import to_json
-from kdgat.base.files import make_folder, write_snapshot
+from kdgat.base.files import make_folder, to_json, write_snapshot
 from kdgat.stage import RunDirectory
 
 logger = logging.getLogger(__name__)

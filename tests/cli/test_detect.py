@@ -134,6 +134,8 @@ def test_alarms_seen_live_are_added_to_those_of_before(model: Path, tmp_path: Pa
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == ALARMS
     rows = list(csv.DictReader(out.open()))
+    begin_s = float(rows[-1]["begin_s"]) - drive("suppression", duration_s=20.0).timestamp[0]
+    assert f"alarm begins {begin_s:.3f} s since start" in (tmp_path / "printed").read_text()
     half = len(rows) // 2
     assert half >= 1
     assert rows[:half] == rows[half:]

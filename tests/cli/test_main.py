@@ -197,6 +197,17 @@ def test_ctrl_c_before_anything_runs_is_one_word(kdgat: Callable[..., Answer], m
     assert kdgat("plan", "lap", status=EXIT_STOPPED).stderr == "stopped\n"
 
 
+def test_ctrl_c_in_a_command_is_one_word(
+    kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kdgat.lap.instances.store.write_store", interrupted)
+    answer = kdgat("lap", "generate", "--out", str(tmp_path / "a.h5"), "--quiet", status=EXIT_STOPPED)
+    assert answer.stderr == "stopped\n"
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     assert is_user_error(ConfigurationError("key, value, fix"))
     assert is_user_error(FileNotFoundError(2, "No such file", "run.json"))

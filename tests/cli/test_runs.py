@@ -41,7 +41,10 @@ def test_a_detached_run_that_nobody_watches_is_told_of_with_how_to_go_on(
 ) -> None:
     expected = f"{output.path} is not done (running, 0 of 1 stages done): {GONE}\n"
     assert kdgat("runs", "list", str(output.path.parent), status=0).stderr == expected
-    assert kdgat("runs", "show", str(output.path), status=0).stderr == expected
+    shown = kdgat("runs", "show", str(output.path), status=0)
+    assert shown.stderr == expected
+    assert shown.stdout.endswith(f"goes on  kdgat train lap ... --out {output.path}, as it was begun\n")
+    assert "0 files" not in shown.stdout
 
 
 def test_nothing_is_said_of_a_run_that_is_watched_is_done_has_stopped_or_was_never_detached(

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
-from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_rows, print_tables
+from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, output_console, print_rows, print_tables
 from kdgat.run import Table
 from tests.can.example_results import example
 
@@ -136,3 +136,20 @@ def test_wide_letters_are_not_cut() -> None:
     text = console.file.getvalue()
     assert set(row) <= set(text.split())
     assert max(map(cell_len, text.splitlines())) <= 42
+
+
+def test_a_line_of_a_table_in_a_pipe_ends_with_its_last_word() -> None:
+    pipe = io.StringIO()
+    print_rows(output_console(pipe), ("what", "found"), [["Python", "3.11"], ["packages", "a longer sentence"]])
+    lines = pipe.getvalue().splitlines()
+    assert [line.rstrip() for line in lines] == lines
+    assert len(lines) == 3
+
+
+def test_a_key_is_whole_where_values_beside_it_can_be_wrapped() -> None:
+    key = "training_of.distill_gat.max_epochs"
+    rows = [[key, "key", "some words " * 9, "other words " * 9]]
+    console = Console(file=io.StringIO(), width=120)
+    print_tables(console, [Table.of(["what differed", "", "1", "2"], rows, "What differed", text_columns=(0, 1, 2, 3))])
+    assert isinstance(console.file, io.StringIO)
+    assert key in console.file.getvalue()

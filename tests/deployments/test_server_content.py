@@ -172,18 +172,21 @@ def test_what_nights_ought_to_come_is_noted_with_the_time_they_may_take(
 def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_for_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[str] = []
+    made = "| Deployment 'can/one' successfully created with id '7'. |"
     child = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path)]
     for path, text in {
         PREFECT_FILE: "",
         # Found first by PYTHONPATH.
         Path("prefect", "__init__.py"): "",
-        Path("prefect", "__main__.py"): f"import subprocess; print('up', flush=True); subprocess.run({child})",
+        Path("prefect", "__main__.py"): f"import subprocess; print({made!r}, flush=True); subprocess.run({child})",
     }.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(server_content, "DEPLOY_TIMEOUT_S", 3.0)
-    with pytest.raises(UserError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\nup$"):
-        apply_prefect_file(tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path / "deploy.log")
+    with pytest.raises(UserError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\n.*can/one.*$"):
+        apply_prefect_file(tmp_path, {**os.environ, "PYTHONPATH": str(tmp_path)}, tmp_path / "deploy.log", told.append)
+    assert told == ["  can/one"]
     wait_until(lambda: not processes_with({}, str(tmp_path)), "the end of its child")
 
 

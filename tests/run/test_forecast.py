@@ -57,7 +57,7 @@ def test_a_run_whose_stages_to_come_are_unknown_lasts_at_least_as_long_as_the_on
     example = Example(tmp_path, StageState.RUNNING, StageState.PLANNED)
     assert example.describe() == "2 stages left"
     example.progress(0, MEASURED)
-    assert example.describe() == "at least 1 min 40 s left and 1 stage of unknown length"
+    assert example.describe() == "at least 1 min 40 s left, 1 stage unknown"
 
 
 def test_stages_to_come_count_as_attempts_took_and_stages_that_run_side_by_side_count_once(tmp_path: Path) -> None:
@@ -87,6 +87,14 @@ def test_jobs_that_have_to_wait_in_the_queue_make_it_a_lower_bound(tmp_path: Pat
     assert example.describe() == "at least 2 min left"
 
 
+def test_what_was_stopped_or_given_up_counts_as_left_of_a_run_that_ends(tmp_path: Path) -> None:
+    assert (
+        Example(tmp_path / "a", StageState.PAUSED, StageState.PLANNED, StageState.PLANNED).describe() == "3 stages left"
+    )
+    example = Example(tmp_path / "b", StageState.FINISHED, StageState.RUNNING, StageState.BLOCKED, StageState.BLOCKED)
+    assert example.describe() == "3 stages left"
+
+
 @pytest.mark.parametrize("state", [StageState.FINISHED, StageState.FAILED, StageState.PAUSED, StageState.BLOCKED])
 def test_nothing_is_said_of_what_is_over(tmp_path: Path, state: StageState) -> None:
     assert Example(tmp_path, state).describe() == ""
@@ -104,4 +112,4 @@ def test_a_plan_that_cannot_be_read_leaves_the_rest(tmp_path: Path) -> None:
     example = Example(tmp_path, StageState.RUNNING, StageState.PLANNED)
     example.output.plan_path.write_text("{")
     example.progress(0, MEASURED)
-    assert "1 stage of unknown length" in example.describe()
+    assert "1 stage unknown" in example.describe()

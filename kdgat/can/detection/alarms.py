@@ -119,7 +119,7 @@ class AlarmMerger:
         known: Known | None = None,
         database: Database | None = None,
     ) -> None:
-        """Merge alarms no further apart than `merge_s`; call `on_begin` with the log's time of each, as soon as it
+        """Merge alarms no further apart than `merge_s`; call `on_begin` with the bus's time of each, as soon as it
         begins; `known` of a profile names fields, a database messages and signals.
 
         An alarm ends at the first window without one that begins later than that after it.
@@ -145,7 +145,7 @@ class AlarmMerger:
                 first_message = int(graphs["first_message"][window])
                 self._open = _OpenAlarm(begin_s, begin_s, log_begin_s, log_begin_s, first_message)
                 if self._on_begin is not None:
-                    self._on_begin(log_begin_s)
+                    self._on_begin(begin_s)
             flags = (("network", verdicts.by_network[window]), (HABITS, verdicts.by_habits[window]))
             by = {name for name, raised in flags if raised}
             explanation = explain(graphs, verdicts, window, self._known, self._database)

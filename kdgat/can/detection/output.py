@@ -13,7 +13,7 @@ AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (
     "begin_s", "end_s", "length_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
 )  # fmt: skip
-TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
+TABLE_HEADING: Final = f"{'since start':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
 
 
 class AlarmWriter:

@@ -26,7 +26,8 @@ from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import MIB, ConfigurationError, UserError, to_json, write_bytes_atomically
+from kdgat.base import MIB, ConfigurationError, UserError, write_bytes_atomically
+from kdgat.base.files import to_json
 from kdgat.base.kept import read_kept
 from kdgat.stage import RunDirectory
 from kdgat.training import EpochSource, TrainingConfig

@@ -20,8 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kdgat.base import to_json
-from kdgat.base.files import write_snapshot
+from kdgat.base.files import to_json, write_snapshot
 from kdgat.stage import RunDirectory
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED
