@@ -88,7 +88,7 @@ def test_where_there_are_no_links_the_directory_is_found_by_the_command(
     run_locally(toy.plan(toy.config.from_preset("quick", {})), tmp_path, only=["prepare"])
     assert not list((tmp_path / "latest").iterdir())
     assert Path(kdgat("runs", "path", str(tmp_path), "prepare", status=0).stdout.strip(), "spec.json").is_file()
-    with pytest.raises(RunError, match="no stage .other.; stages: prepare, line, evaluation"):
+    with pytest.raises(RunError, match=r"no stage .other.; stages: prepare, line, evaluation"):
         OutputDirectory(tmp_path).read_index().find("other")
 
 
