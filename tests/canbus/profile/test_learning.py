@@ -65,9 +65,7 @@ def test_drives_that_are_given_together_are_what_one_after_the_other_shows_of_ti
 
 def test_minutes_that_look_attacked_are_refused_unless_they_are_trusted() -> None:
     attacked = drive(rows_of(60.0, 1) + _flood())
-    with pytest.raises(
-        UserError, match=r"day\.log: looks attacked: \d+ alarms? takes? .* the first after 30\..*--trust"
-    ):
+    with pytest.raises(UserError, match=r"day\.log: looks attacked: \d+ alarms? .* the first after 30\..*--trust"):
         learn_profile([("day.log", attacked)])
     assert learn_profile([("day.log", attacked)], is_trusted=True).identifiers[SPEED].shortest_s[-1] < 0.2
 
