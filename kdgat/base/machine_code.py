@@ -66,6 +66,7 @@ def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     if function is None:
         return lambda decorated: compiled(decorated, **options)
     options.setdefault("nogil", True)
+    options.setdefault("fastmath", False)  # else its first caller says whether it may meet NaN
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError as error:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from kdgat.assignment import batch, core, dense, rows, small, solve
+from kdgat.assignment import batch, bipartite, certificate, core, dense, levels, padded, rows, small, solve
 from kdgat.assignment import constant_background as background
 from kdgat.lap.evaluation import baselines
 from kdgat.lap.graphs import neighbours
@@ -41,6 +41,17 @@ def test_no_kernel_keeps_the_lock_of_python() -> None:
     kept = [each.py_func.__name__ for each in found if each.stats.cache_path and not each.targetoptions.get("nogil")]
     assert len(found) > 10
     assert not kept
+
+
+def test_every_kernel_that_is_kept_names_whether_it_computes_as_if_nothing_were_nan() -> None:
+    """Else it takes that from its first caller, and the one kept of `reduce_rows` compared infinities wrongly."""
+    modules = (background, baselines, batch, bipartite, certificate, core, dense, inference, levels, neighbours, padded)
+    found = [
+        kernel for module in (*modules, rows, small) for kernel in vars(module).values() if hasattr(kernel, "stats")
+    ]
+    kept = [each for each in found if each.stats.cache_path]
+    assert len(kept) > 10
+    assert [each.py_func.__name__ for each in kept if "fastmath" not in each.targetoptions] == []
 
 
 def test_solves_in_many_threads_give_the_same_bits() -> None:

@@ -82,7 +82,7 @@ def refused(found: Any, parameters: dict[str, Any]) -> tuple[Literal["server", "
         ("can/synthetic", {"config": {"dat": {}}}, "server", ["config", "'dat'", "|windows|"]),
         ("can/synthetic", {"overrides": ["a=1"]}, "flow", ["override a=1", "unknown key 'a'"]),
         ("can/synthetic", {"overrides": ["training.max_epoch=3"]}, "flow", ["did you mean 'max_epochs'"]),
-        ("can/synthetic", {"overrides": ["training.max_epochs=many"]}, "flow", ["max_epochs=many", "int"]),
+        ("can/synthetic", {"overrides": ["training.max_epochs=many"]}, "flow", ["max_epochs=many", "whole number"]),
         ("can/synthetic", {"overrides": ["data.data_root=/nowhere"]}, "flow", ["/nowhere: data root not found"]),
         ("can/synthetic", {"site": "pitzerr"}, "flow", ["site 'pitzerr'", "did you mean 'osc-pitzer'"]),
         ("can/synthetic", {"command_line": {"walltime": "90"}}, "flow", ["site local", "leave it out"]),
