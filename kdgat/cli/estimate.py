@@ -35,11 +35,6 @@ Calibrate = Annotated[
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training, for --calibrate.")]
 
 
-def application(families: "Mapping[str, Family]") -> typer.Typer:
-    """Return the command group with one command per family."""
-    return options.family_commands(families, estimate_command)
-
-
 def estimate_command(family: "Family") -> Any:
     """Return the command that estimates the stages of one family."""
 
@@ -77,12 +72,12 @@ def estimate_command(family: "Family") -> Any:
             command = command_tokens(family, context.obj, given, size.dataset if compare else None)
             times = stage_times(run, requests, took)
             found.append(describe(run, size, requests, times, where, request, shlex.join(command)))
-            lines = describe_times(run, requests, took, where)
+            lines = [] if compare else describe_times(run, requests, took, where)
         if as_json:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
             return
         print_estimates(found)
-        print_sentences([] if compare else lines)
+        print_sentences(lines)
         own = family.data_size(config).dataset
         typer.echo(f"\n{next(one['command'] for one in found if one['dataset'] == own)}")
 

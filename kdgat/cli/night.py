@@ -178,7 +178,6 @@ def read_rule(words: Sequence[str]) -> "PromotionRule":
 
 def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *, quiet: bool) -> int:
     """Run the flow, show how its training goes, and print how it ended; return the exit status."""
-
     from kdgat.cli.flow_run import EXIT_FAILED, watch_flow
     from kdgat.run.end import EXIT_STOPPED
 

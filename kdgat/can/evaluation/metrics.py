@@ -7,7 +7,7 @@ A quantity the data cannot define (recall without attacks, AUC of one class) is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -237,17 +237,13 @@ def false_alarms_by_vehicle(table: ScoreTable, decision: NDArray[np.bool_]) -> d
     found = {}
     for vehicle in sorted(set(names.tolist()) - {""}):
         benign = (names == vehicle) & (table.label == 0)
-        start, end, recording = table.start_time[benign], table.end_time[benign], table.recording[benign]
-        alarms = decision[benign]
-        num_episodes = 0
-        for index in np.unique(recording).tolist():
-            rows = recording == index
-            num_episodes += len(_episodes(alarms[rows], start[rows], end[rows]))
+        windows, alarms = table.select(benign), decision[benign]
+        hours = covered_seconds(windows.start_time, windows.end_time, windows.recording) / SECONDS_PER_HOUR
         found[vehicle] = VehicleAlarms(
             num_windows=alarms.size,
             num_false_alarms=int(alarms.sum()),
-            num_false_episodes=num_episodes,
-            hours=covered_seconds(start, end, recording) / SECONDS_PER_HOUR,
+            num_false_episodes=sum(1 for _ in _episodes(windows, alarms)),
+            hours=hours,
         )
     return found if len(found) > 1 else {}
 
@@ -272,13 +268,11 @@ def recall_by_kind(table: ScoreTable, decision: NDArray[np.bool_]) -> dict[str, 
 def attack_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> Episodes:
     """Find the attacks of each recording, and when the first alarm of each is there: at the end of its window."""
     num_episodes, delays = 0, []
-    for index in np.unique(table.recording).tolist():
-        rows = np.flatnonzero(table.recording == index)
-        for first, last in _episodes(table.label[rows] == 1, table.start_time[rows], table.end_time[rows]):
-            num_episodes += 1
-            alarms = rows[first : last + 1][decision[rows[first : last + 1]]]
-            if alarms.size:
-                delays.append(max(0.0, float(table.end_time[alarms[0]] - table.start_time[rows[first]])))
+    for rows in _episodes(table, table.label == 1):
+        num_episodes += 1
+        alarms = rows[decision[rows]]
+        if alarms.size:
+            delays.append(max(0.0, float(table.end_time[alarms[0]] - table.start_time[rows[0]])))
     return Episodes(
         num_episodes=num_episodes,
         num_found=len(delays),
@@ -289,27 +283,22 @@ def attack_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> Episodes:
 
 def count_false_episodes(table: ScoreTable, decision: NDArray[np.bool_]) -> int:
     """Count the alarms that meet no attack; one that outlasts its attack is not another alarm."""
-    num_episodes = 0
+    return sum(not (table.label[rows] == 1).any() for rows in _episodes(table, decision))
+
+
+def _episodes(table: ScoreTable, is_one: NDArray[np.bool_]) -> Iterator[NDArray[np.intp]]:
+    """Yield the windows of each attack, or alarm, recording after recording; those near each other are one."""
     for index in np.unique(table.recording).tolist():
-        rows = table.recording == index
-        is_attacked = table.label[rows] == 1
-        alarms = _episodes(decision[rows], table.start_time[rows], table.end_time[rows])
-        num_episodes += sum(not is_attacked[first : last + 1].any() for first, last in alarms)
-    return num_episodes
-
-
-def _episodes(
-    is_attacked: NDArray[np.bool_], start: NDArray[np.float64], end: NDArray[np.float64]
-) -> list[tuple[int, int]]:
-    """Return the first and the last window of each attack on one recording, or of what else windows say."""
-    edges = np.diff(np.concatenate(([0], is_attacked.astype(np.int8), [0])))
-    merged: list[tuple[int, int]] = []
-    for first, after in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
-        if merged and start[first] - end[merged[-1][1]] < MERGED_S:
-            merged[-1] = (merged[-1][0], after - 1)
-        else:
-            merged.append((first, after - 1))
-    return merged
+        rows = np.flatnonzero(table.recording == index)
+        start, end = table.start_time[rows], table.end_time[rows]
+        edges = np.diff(np.concatenate(([0], is_one[rows].astype(np.int8), [0])))
+        merged: list[tuple[int, int]] = []
+        for first, after in zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True):
+            if merged and start[first] - end[merged[-1][1]] < MERGED_S:
+                merged[-1] = (merged[-1][0], after - 1)
+            else:
+                merged.append((first, after - 1))
+        yield from (rows[first : last + 1] for first, last in merged)
 
 
 def bootstrap_intervals(
