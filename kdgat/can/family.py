@@ -120,7 +120,7 @@ class CanFamily(Family):
 
     def collect(self, output: OutputDirectory) -> Results:
         """Decide from the scores of all seeds, and write results.json and the scores of each window."""
-        from kdgat.can.evaluation.stage import collect_results  # torch: it asks the detectors what they are made of
+        from kdgat.can.evaluation.measurements import collect_results
 
         return collect_results(output)
 

@@ -1,22 +1,28 @@
 """What an evaluation measures: the default detector and every model, on every scenario."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base import write_bytes_atomically
 from kdgat.can.evaluation.calibration import FalseAlarmRate, false_alarm_rate
+from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import (
     Detector,
     Tables,
     Verdicts,
     calibrated_detector,
+    choose_detector,
     decide,
     judged_windows,
     model_names,
     windows_for,
 )
+from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE
+from kdgat.can.evaluation.explanation import read_ranks, score_explanations
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
     break_down,
@@ -30,14 +36,17 @@ from kdgat.can.evaluation.results import (
     Curves,
     DetectorDescription,
     DetectorScenario,
+    ExplanationScores,
     Results,
     ScenarioMetrics,
 )
-from kdgat.can.evaluation.run import FinishedCanRun
-from kdgat.can.evaluation.scores import Scores, ScoreTable, is_baseline
-from kdgat.can.models.names import FUSIONS, describe_simple
+from kdgat.can.evaluation.run import COSTS, EMBEDDINGS, RANKS_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.scores import Scores, ScoreTable, is_baseline, scores_path, write_scores
+from kdgat.can.models.names import FUSIONS, HABITS, describe_simple
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import VALIDATION
+from kdgat.canbus.summary import DataSummary, InjectionSummary
+from kdgat.run import OutputDirectory
 from kdgat.run.results import origin
 
 
@@ -184,3 +193,65 @@ def _metrics(detector: Detector, verdicts: Verdicts, table: ScoreTable, with_rec
             verdicts.logit, table.label, threshold, table.recording, table.recording_names, decision=verdicts.is_alarm
         )
     return metrics
+
+
+def collect_results(output: OutputDirectory, config: EvaluationConfig | None = None) -> Results:
+    """Make the results of a finished run from its evaluation stages: writes `results.json` and `scores/*.npz`.
+
+    It is decided by `config`, by default the section `evaluation` of the run's configuration.
+
+    Raises:
+        RunError: if no evaluation stage of the run has finished.
+    """
+    run = FinishedCanRun(output)
+    config = config or run.evaluation_config()
+    validation = run.tables(VALIDATION)
+    default_detector = choose_detector(validation, config)
+    tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
+    data = run.summary_of("data_summary", DataSummary)
+    report = Measurements(default_detector, config, validation, tests)
+    results = report.results(
+        run,
+        data=data or DataSummary(),
+        injection=run.summary_of("injection_summary", InjectionSummary),
+        parameter_counts=run.parameter_counts(),
+        training_curves=run.training_curves(),
+    )
+    for scenario, explained in explanations_of(run, default_detector, tests).items():
+        results.scenarios[scenario] = results.scenarios[scenario].model_copy(update={"explanations": explained})
+    for scenario, scores in report.scores.items():
+        write_scores(scores_path(output.path, scenario), scores)
+    copy_beside_results(run, default_detector)
+    results.write(output.results_path)
+    return results
+
+
+def explanations_of(
+    run: FinishedCanRun, detector: Detector, tests: Mapping[str, Tables]
+) -> dict[str, ExplanationScores]:
+    """Score the explanations of every scenario whose ranks the run has, by scenario."""
+    found = {}
+    for scenario, tables in tests.items():
+        paths = [_artifact(run, seed, f"{RANKS_PREFIX}{TEST_PREFIX}{scenario}") for seed in detector.scalings]
+        ranks = [read_ranks(path) for path in paths if path is not None]
+        if len(ranks) < len(paths) or not len(ranks[0].window):
+            continue
+        by_habits = tables[detector.first_seed].scores[HABITS] >= 0.0
+        scored = score_explanations(ranks, detector.model, decide(detector, tables).is_alarm, by_habits)
+        if scored is not None:
+            found[scenario] = scored
+    return found
+
+
+def copy_beside_results(run: FinishedCanRun, detector: Detector) -> None:
+    """Put the map of embeddings and the costs of the detector's first seed where reports look for them."""
+    for artifact, name in ((EMBEDDINGS, EMBEDDINGS_FILE), (COSTS, COSTS_FILE)):
+        path = _artifact(run, detector.first_seed, artifact)
+        if path is not None:
+            write_bytes_atomically(run.output.path / name, path.read_bytes())
+
+
+def _artifact(run: FinishedCanRun, seed: int, name: str) -> Path | None:
+    """Find an artifact of a seed's evaluation; None where it was evaluated before there were such."""
+    record = run.evaluations()[seed]
+    return run.artifact(record, name) if name in run.outcome(record).artifacts else None

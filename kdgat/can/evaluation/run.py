@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`
+RANKS_PREFIX: Final = "ranks-"  # artifacts `ranks-test-<scenario>`
+COSTS, EMBEDDINGS = "costs", "embeddings"  # artifacts
 
 M = TypeVar("M", bound=Config)
 

@@ -1,4 +1,4 @@
-"""The stage `evaluation`, and the results of a finished run.
+"""The stage `evaluation`: raw scores of every window, and what is measured beside them.
 
 The stage scores validation and test windows with every model of one seed, in batches, and keeps the raw scores. What
 is decided from them is in `kdgat.can.evaluation.decision`: another rule or another choice needs no second scoring.
@@ -10,40 +10,27 @@ stage that was stopped continues with the next one, and measured seconds are kep
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
-from kdgat.base import validate_config, write_bytes_atomically
+from kdgat.base import validate_config
 from kdgat.can.data.pool import PooledStores, open_pool
 from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
-from kdgat.can.evaluation.decision import Detector, Tables, choose_detector, decide
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_embeddings, write_map
-from kdgat.can.evaluation.explanation import rank_attacked, read_ranks, score_explanations, write_ranks
-from kdgat.can.evaluation.measurements import Measurements
-from kdgat.can.evaluation.results import ExplanationScores, Results
-from kdgat.can.evaluation.run import SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.explanation import rank_attacked, write_ranks
+from kdgat.can.evaluation.run import COSTS, EMBEDDINGS, RANKS_PREFIX, SCORES_PREFIX, TEST_PREFIX
 from kdgat.can.evaluation.scores import (
     baseline_scores,
     make_table,
     read_table,
-    scores_path,
-    write_scores,
     write_table,
 )
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
-from kdgat.can.models.names import HABITS
-from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
-from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs import GraphStore
-from kdgat.run import OutputDirectory
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.stage.directory import phase_progress
 
 logger = logging.getLogger(__name__)
-
-RANKS_PREFIX: Final = "ranks-"  # artifacts `ranks-test-<scenario>`
-COSTS, EMBEDDINGS = "costs", "embeddings"  # artifacts
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -120,65 +107,3 @@ def write_beside_scores(
 
 def _recordings(spec: StageSpec, directory: RunDirectory, pool: PooledStores) -> list[Sequence[str]]:
     return [GraphStore.open(input_path(spec, directory, name), SCHEMA).attributes[RECORDINGS] for name in pool.names]
-
-
-def collect_results(output: OutputDirectory, config: EvaluationConfig | None = None) -> Results:
-    """Make the results of a finished run from its evaluation stages: writes `results.json` and `scores/*.npz`.
-
-    It is decided by `config`, by default the section `evaluation` of the run's configuration.
-
-    Raises:
-        RunError: if no evaluation stage of the run has finished.
-    """
-    run = FinishedCanRun(output)
-    config = config or run.evaluation_config()
-    validation = run.tables(VALIDATION)
-    default_detector = choose_detector(validation, config)
-    tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
-    data = run.summary_of("data_summary", DataSummary)
-    report = Measurements(default_detector, config, validation, tests)
-    results = report.results(
-        run,
-        data=data or DataSummary(),
-        injection=run.summary_of("injection_summary", InjectionSummary),
-        parameter_counts=run.parameter_counts(),
-        training_curves=run.training_curves(),
-    )
-    for scenario, explained in explanations_of(run, default_detector, tests).items():
-        results.scenarios[scenario] = results.scenarios[scenario].model_copy(update={"explanations": explained})
-    for scenario, scores in report.scores.items():
-        write_scores(scores_path(output.path, scenario), scores)
-    copy_beside_results(run, default_detector)
-    results.write(output.results_path)
-    return results
-
-
-def explanations_of(
-    run: FinishedCanRun, detector: Detector, tests: Mapping[str, Tables]
-) -> dict[str, ExplanationScores]:
-    """Score the explanations of every scenario whose ranks the run has, by scenario."""
-    found = {}
-    for scenario, tables in tests.items():
-        paths = [_artifact(run, seed, f"{RANKS_PREFIX}{TEST_PREFIX}{scenario}") for seed in detector.scalings]
-        ranks = [read_ranks(path) for path in paths if path is not None]
-        if len(ranks) < len(paths) or not len(ranks[0].window):
-            continue
-        by_habits = tables[detector.first_seed].scores[HABITS] >= 0.0
-        scored = score_explanations(ranks, detector.model, decide(detector, tables).is_alarm, by_habits)
-        if scored is not None:
-            found[scenario] = scored
-    return found
-
-
-def copy_beside_results(run: FinishedCanRun, detector: Detector) -> None:
-    """Put the map of embeddings and the costs of the detector's first seed where reports look for them."""
-    for artifact, name in ((EMBEDDINGS, EMBEDDINGS_FILE), (COSTS, COSTS_FILE)):
-        path = _artifact(run, detector.first_seed, artifact)
-        if path is not None:
-            write_bytes_atomically(run.output.path / name, path.read_bytes())
-
-
-def _artifact(run: FinishedCanRun, seed: int, name: str) -> Path | None:
-    """Find an artifact of a seed's evaluation; None where it was evaluated before there were such."""
-    record = run.evaluations()[seed]
-    return run.artifact(record, name) if name in run.outcome(record).artifacts else None

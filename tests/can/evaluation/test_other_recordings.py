@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from kdgat.base import UserError
+from kdgat.can.evaluation.measurements import collect_results
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import BASELINE_FEATURES
-from kdgat.can.evaluation.stage import collect_results
 from kdgat.canbus import Messages, make_vehicle, read_recording, simulate
 from kdgat.canbus.features import FEATURE_VERSION
 from kdgat.canbus.profile import learn_profile

@@ -10,9 +10,9 @@ from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, read_map
+from kdgat.can.evaluation.measurements import collect_results
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import ScoreTable, read_scores, read_table, scores_path
-from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.sections import EvaluationConfig
 from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.directory import RunIndex
