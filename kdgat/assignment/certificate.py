@@ -322,7 +322,7 @@ def judge(costs, slack, u, v, column_of, taken, num_searches):  # type: ignore[n
     return fault, line, worst, total, bound, gap, paid, size
 
 
-@njit
+@njit(fastmath=False)
 def is_whole(duals):  # type: ignore[no-untyped-def]
     """Return whether all duals are whole numbers."""
     whole = True
@@ -381,7 +381,7 @@ def read_lines(cost, mask, num_rows, num_columns, sign, column_of, v, costs, sla
     return allowed
 
 
-@njit
+@njit(fastmath=False)
 def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, numbers):  # type: ignore[no-untyped-def]
     """Prove a matching of the smaller side on the matrix as it came; return (whether, cost, bound, as a minimum).
 

@@ -212,7 +212,7 @@ def solve_into(cost, mask, num_rows, num_columns, sign, forbids, column_of, u, v
     return SOLVED, sign * total, sign * bound, sign * seed_bound, matches, searches, looked_at
 
 
-@njit
+@njit(fastmath=False)
 def write_answer(num_rows, num_columns, sign, mine, row_of, mine_u, w, column_of, u, v):  # type: ignore[no-untyped-def]
     """Write a matching of the smaller side, and duals of the minimum, in the user's order and sign."""
     if num_rows <= num_columns:
@@ -229,7 +229,7 @@ def write_answer(num_rows, num_columns, sign, mine, row_of, mine_u, w, column_of
             v[j] = sign * mine_u[j]
 
 
-@njit
+@njit(fastmath=False)
 def pack(packed, num_rows, num_columns, column_of, result):  # type: ignore[no-untyped-def]
     """Write the rest of what a `PackedAssignment` holds; u and v are there."""
     k = 0
