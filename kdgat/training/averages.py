@@ -7,7 +7,7 @@ from typing import Any, SupportsFloat
 
 import torch
 from lightning import LightningModule
-from torch import Tensor
+from torch import Tensor, nn
 
 from kdgat.base import UserError
 
@@ -18,6 +18,8 @@ class Averages:
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.weights: dict[str, float] = {}
+        self.metrics: dict[str, str] = {}  # objects of torchmetrics by the name they are logged under: where they are
+        self._module: LightningModule | None = None
         self._default_weight = 1
 
     def add(self, name: str, value: Tensor | float, weight: float) -> None:
@@ -33,7 +35,19 @@ class Averages:
 
     def clear(self) -> None:
         """Start anew."""
-        self.sums, self.weights = {}, {}
+        for metric in self._metrics().values():
+            metric.reset()
+        self.sums, self.weights, self.metrics = {}, {}, {}
+
+    def end_epoch(self) -> dict[str, float]:
+        """Return the mean of each name and what each metric object computes, and start anew."""
+        found = self.means() | {name: float(metric.compute()) for name, metric in self._metrics().items()}
+        self.clear()
+        return found
+
+    def _metrics(self) -> dict[str, Any]:
+        assert self._module is not None or not self.metrics
+        return {name: self._module.get_submodule(path) for name, path in self.metrics.items()}  # type: ignore[union-attr]
 
     def copy(self) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Return sums and weights as they are now; `add` replaces entries and changes none in place."""
@@ -48,12 +62,14 @@ class Averages:
 
     def state_dict(self) -> dict[str, Any]:
         """Return sums and weights."""
-        return {"sums": {name: total.cpu() for name, total in self.sums.items()}, "weights": dict(self.weights)}
+        sums = {name: total.cpu() for name, total in self.sums.items()}
+        return {"sums": sums, "weights": dict(self.weights), "metrics": dict(self.metrics)}
 
     def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
         """Restore sums and weights."""
         self.sums = {name: total.to(device) for name, total in state["sums"].items()}
         self.weights = dict(state["weights"])
+        self.metrics = dict(state.get("metrics", {}))
 
     @classmethod
     def merged(cls, states: Iterable[Mapping[str, Any]]) -> "Averages":
@@ -71,12 +87,22 @@ class Averages:
         """Weigh what is logged from now on by this number of graphs unless `log` gets a batch_size."""
         self._default_weight = num_graphs
 
-    def log(self, name: str, value: Any, *_: Any, batch_size: int | None = None, **__: Any) -> None:
-        """Stand in for LightningModule.log: every name becomes an epoch mean."""
+    def log(
+        self, name: str, value: Any, *_: Any, batch_size: int | None = None, reduce_fx: Any = "mean", **__: Any
+    ) -> None:
+        """Stand in for LightningModule.log: every name becomes an epoch mean, or what a metric object computes."""
+        if reduce_fx not in ("mean", torch.mean):
+            raise UserError(
+                f"the module logs {name!r} with reduce_fx={reduce_fx!r}, and kdgat takes means over an epoch: log a "
+                "metric object, as torchmetrics.MaxMetric"
+            )
+        if isinstance(value, nn.Module) and callable(getattr(value, "compute", None)):
+            self.metrics[name] = self._path(name, value)
+            return
         if not isinstance(value, Tensor | SupportsFloat):
             raise UserError(
-                f"the module logs {name!r} as a {type(value).__name__}, which is no number: log what it computes "
-                "(metric(predictions, targets)), or its compute() in on_validation_epoch_end, and reset() it there"
+                f"the module logs {name!r} as a {type(value).__name__}, which is no number: log a number, a tensor of "
+                "one, or a metric object of torchmetrics"
             )
         self.add(
             name,
@@ -89,10 +115,19 @@ class Averages:
         for name, value in dictionary.items():
             self.log(name, value, batch_size=batch_size)
 
+    def _path(self, name: str, metric: nn.Module) -> str:
+        """Return where in the module a metric is: a resumed epoch finds it there."""
+        assert self._module is not None, "nobody is listened to"
+        for path, part in self._module.named_modules():
+            if part is metric:
+                return path
+        raise UserError(f"the module logs {name!r} as a metric object that is no attribute of it: set it in __init__")
+
     @contextmanager
     def listen(self, module: LightningModule) -> Iterator["Averages"]:
         """Receive what `module` logs while the context lasts."""
         # Instance attributes shadow the methods: Fabric's own log knows neither batch sizes nor epoch means.
+        self._module = module
         module.__dict__["log"] = self.log
         module.__dict__["log_dict"] = self.log_dict
         try:

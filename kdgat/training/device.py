@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from lightning import Fabric
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from torch import nn
 
 from kdgat.base import ConfigurationError
 from kdgat.stage import EnvironmentFaultError
@@ -17,10 +16,17 @@ from kdgat.training.config import TrainingConfig
 
 
 class PlacedFabric(Fabric):
-    """Fabric that also knows how far a fit is: a module attached to it has its `current_epoch` and `global_step`."""
+    """Fabric that also knows how far a fit is, and how long: what a module attached to it asks its trainer for."""
 
     current_epoch: int = 0
     global_step: int = 0
+    max_epochs: int = 0
+    num_training_batches: int = 0  # of the first epoch
+
+    @property
+    def estimated_stepping_batches(self) -> int:
+        """Return the steps of all epochs, if all have as many as the first: what schedulers by steps are made for."""
+        return self.max_epochs * self.num_training_batches
 
 
 def make_fabric(config: TrainingConfig) -> PlacedFabric:
@@ -148,14 +154,3 @@ def describe_machine(device: torch.device) -> dict[str, str]:
         major, minor = torch.cuda.get_device_capability(device)
         name = f"{torch.cuda.get_device_name(device)} (capability {major}.{minor})"
     return {"torch": str(torch.__version__), "cpu": torch.backends.cpu.get_cpu_capability(), "device": name}
-
-
-def make_optimizer(module: nn.Module, config: TrainingConfig, fabric: Fabric) -> torch.optim.AdamW:
-    """Make AdamW over the trainable parameters, which must be on their device already."""
-    return torch.optim.AdamW(
-        [parameter for parameter in module.parameters() if parameter.requires_grad],
-        lr=config.learning_rate,
-        weight_decay=config.weight_decay,
-        # One kernel for all parameters; fabric cannot clip what the fused step unscales itself.
-        fused=fabric.device.type in ("cpu", "cuda") and config.precision != "16-mixed",
-    )

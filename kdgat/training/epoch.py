@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,17 +18,18 @@ from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.capture import CapturedSteps, require_random_numbers, why_not
 from kdgat.training.checkpoints import CheckpointError
-from kdgat.training.config import TrainingConfig, learning_rate
-from kdgat.training.device import PlacedFabric, to_device
+from kdgat.training.config import TrainingConfig
+from kdgat.training.device import PlacedFabric
 from kdgat.training.gradients import Gradients
 from kdgat.training.graph_source import GraphSource
+from kdgat.training.optimization import Optimization
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import separate_randomness
 from kdgat.training.ranks import Ranks
 from kdgat.training.source import EpochSource, plan_digest
 from kdgat.training.state import FitState
-from kdgat.training.steps import LossWatch, Steps
+from kdgat.training.steps import HOOKS_OF_STEPS, LossWatch, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +48,9 @@ class Epochs:
 
     fabric: PlacedFabric
     module: LightningModule
-    raw_optimizer: torch.optim.Optimizer
-    optimizer: Any  # the same one, as fabric steps it
+    steps: Steps
+    optimization: Optimization
+    optimizer: Any  # its optimizer, as fabric steps it
     train_source: EpochSource
     validation_source: EpochSource | None
     config: TrainingConfig
@@ -58,15 +61,14 @@ class Epochs:
     work: Work
 
     def __post_init__(self) -> None:
-        self._steps = Steps(self.module)
-        self.module.trainer = self.fabric  # type: ignore[assignment] # else its current_epoch stays 0
+        self.raw_optimizer = self.optimization.optimizer
         self.losses = LossWatch(self.fabric.device.type)
 
     def share(self, ranks: Ranks, state: FitState) -> None:
         """Share batches among these ranks, and settle if steps are recorded; called once, before the first epoch."""
         self._ranks = ranks
         self._gradients = Gradients(
-            self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self._steps,
+            self.fabric, self.module, self.raw_optimizer, self.train_source, self.averages, self.profile, self.steps,
             ranks,
         )  # fmt: skip
         self._captured = self._capture(state)
@@ -78,6 +80,8 @@ class Epochs:
         if wanted is False or (wanted is None and state.global_step and not state.is_captured):
             return None
         reason = why_not(self.config, self.fabric.device, self.module, source, self._ranks.count)
+        if self.optimization.is_own or self.steps.has(*HOOKS_OF_STEPS):
+            reason = reason or f"{type(self.module).__name__} has an optimizer or hooks of its own"
         if state.num_parts > 1:
             reason = reason or "memory is short, and batches are gone through in parts"
         if reason:
@@ -118,9 +122,11 @@ class Epochs:
         size[GRAPHS] = max(size.get(GRAPHS, 0), sum(map(len, plan)))
         self.module.train()
         self.progress.start_epoch(state.epoch, state.step, num_steps)
+        begin()
         if state.step == 0:
             self.averages.clear()
-        begin()
+            self._place(state)
+            self.steps.hook("on_train_epoch_start")
         if self._captured is not None:
             self._captured.begin(plan)
         with self.averages.listen(self.module):
@@ -134,25 +140,30 @@ class Epochs:
         """Do one optimizer step."""
         config = self.config
         self._place(state)
-        rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
-        for group in self.raw_optimizer.param_groups:
-            group["lr"] = rate
+        rate = self.optimization.begin_step((state.epoch + step / num_steps) / config.max_epochs)
         self.profile.start_step()
         if (captured := self._recorded(state, indices, rate)) is not None:
             loss = captured.step(len(indices))
         else:
             loss, state.num_parts = self._gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
             with self.profile.phase("optimizer"):
-                if config.gradient_clip is not None:
+                self.steps.hook("on_before_optimizer_step", self.raw_optimizer)
+                if self.steps.has("configure_gradient_clipping"):
+                    self.module.configure_gradient_clipping(self.optimizer, config.gradient_clip, "norm")
+                elif config.gradient_clip is not None:
                     # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
                     self.fabric.clip_gradients(
                         self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
                     )
                 self.optimizer.step()
+                self.steps.hook("on_before_zero_grad", self.raw_optimizer)
                 self.raw_optimizer.zero_grad(set_to_none=True)
         self.profile.end_step()
         state.step += 1
         state.global_step += 1
+        self.optimization.end_step(state.global_step)
+        self._place(state)
+        self.steps.end_batch()
         self.losses.note(state.epoch, state.step, rate, loss)
         self.progress.count(len(indices))
         if self.progress.due():
@@ -219,19 +230,21 @@ class Epochs:
     def _validate_once(
         self, source: EpochSource, plan: Sequence[Any], epoch: int, num_parts: int, between: Callable[[], None]
     ) -> dict[str, float]:
-        averages = Averages()
-        with averages.listen(self.module):
-            self.module.on_validation_epoch_start()
+        with Averages().listen(self.module) as averages, contextlib.ExitStack() as stack:
+            stack.callback(averages.clear)
+            self.steps.hook("on_validation_start")
+            self.steps.hook("on_validation_epoch_start")
             for step, whole in enumerate(plan):
                 for indices in cut(whole, num_parts):
-                    batch = to_device(self.fabric, source.gather(indices))
+                    batch = self.steps.receive(self.fabric, source.gather(indices))
                     averages.for_batch_of(len(indices))
                     with self.fabric.autocast():
-                        self._steps.validate(batch, step)
+                        self.steps.validate(batch, step)
                 if self.progress.due():
                     self.progress.report(
                         epoch=epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
                     )  # fmt: skip
                 between()
-            self.module.on_validation_epoch_end()
-        return averages.means()
+            self.steps.hook("on_validation_epoch_end")
+            self.steps.hook("on_validation_end")
+            return averages.end_epoch()

@@ -15,20 +15,22 @@ from typing import Any
 
 from lightning import LightningModule
 
-from kdgat.base import ConfigurationError
+from kdgat.base import ConfigurationError, UserError
 from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
+from kdgat.training.attributes import Attributes
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import settle_batches
 from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.device import PlacedFabric, describe_machine, make_fabric, make_optimizer, products_of
+from kdgat.training.device import PlacedFabric, describe_machine, make_fabric, products_of
 from kdgat.training.epoch import Epochs, Pause
 from kdgat.training.gpu_memory import memory_watched
 from kdgat.training.graph_source import GraphSource
 from kdgat.training.loggers import End, Loggers
+from kdgat.training.optimization import Optimization, has_optimizer
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import repeatable, restore_random_state, seed_everything
@@ -37,6 +39,7 @@ from kdgat.training.running_time import RunningTime
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource
 from kdgat.training.state import FitResult, FitState
+from kdgat.training.steps import Steps
 
 logger = logging.getLogger(__name__)
 
@@ -137,18 +140,23 @@ class _Fit:
         )  # fmt: skip
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
+        self.steps = Steps(module)
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
         fabric.to_device(module)
+        module.trainer = fabric  # type: ignore[assignment] # else its current_epoch stays 0
         for source in (train, validation):
             if isinstance(source, GraphSource):
                 source.place_on(fabric.device)
-        self.raw_optimizer = make_optimizer(module, config, fabric)
-        _, optimizer = fabric.setup(module, self.raw_optimizer)
+        if has_optimizer(module):
+            fabric.max_epochs, fabric.num_training_batches = config.max_epochs, len(train.plan(0))
+        self.optimization = Optimization(module, config, fabric)
+        _, optimizer = fabric.setup(module, self.optimization.optimizer)
         self.snapshot = Snapshot(
-            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed, machine
-        )
+            fabric, module, self.optimization, Attributes(module), self.averages, train, validation, deadline, config,
+            seed, machine,
+        )  # fmt: skip
         self.epochs = Epochs(
-            fabric, module, self.raw_optimizer, optimizer, train, validation, config, seed, self.averages,
+            fabric, module, self.steps, self.optimization, optimizer, train, validation, config, seed, self.averages,
             self.progress, self.profile, directory.work,
         )  # fmt: skip
         self.step_began = 0.0
@@ -160,6 +168,10 @@ class _Fit:
 
     def run(self) -> FitResult:
         """Resume or start, then train epoch by epoch."""
+        # Before what a checkpoint holds is put in place, so that it wins over what they set.
+        self.steps.hook("on_fit_start")
+        self.steps.hook("on_train_start")
+        self.snapshot.attributes.state_dict()  # sees what they have changed
         if self.rank == 0:
             self._resume()
         end: End = "failed"
@@ -187,6 +199,8 @@ class _Fit:
             self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
             self.loggers.close(len(self.state.history), end)
+        self.steps.hook("on_train_end")
+        self.steps.hook("on_fit_end")
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -216,13 +230,28 @@ class _Fit:
         try:
             while not self.state.stop_reason:
                 self.epochs.train(self.state, self._begin_steps, self._between_steps)
-                counted = Averages.merged(ranks.gather(self.averages.state_dict()))
-                metrics = counted.means() | self.epochs.validate(self.state, self._go_on_or_pause)
+                self.snapshot.hold()  # a validation that is left begins anew
+                validated = self.epochs.validate(self.state, self._go_on_or_pause)
+                self.snapshot.release()
+                with self.averages.listen(self.module):
+                    self.steps.hook("on_train_epoch_end")
+                metrics = self._training_metrics() | validated
                 ranks.check_same(lambda: weights_digest(self.module), "the weights")
                 self._end_epoch(metrics)
         except Pause:
             self._write_checkpoint()
             raise
+
+    def _training_metrics(self) -> dict[str, float]:
+        """Return what all ranks have counted."""
+        if self.ranks.count == 1:
+            return self.averages.end_epoch()
+        if self.averages.metrics:
+            raise UserError(
+                f"{', '.join(self.averages.metrics)}: a metric object of training counts one rank's graphs alone: log "
+                "numbers, or set training.num_ranks=1"
+            )
+        return Averages.merged(self.ranks.gather(self.averages.state_dict())).means()
 
     def _begin_steps(self) -> None:
         self._restore_random_state()
@@ -245,8 +274,7 @@ class _Fit:
         if not math.isfinite(value):
             raise FloatingPointError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
         is_best = state.take_best(self.module, value, config.mode, config.monitor_tolerance)
-        rate = self.raw_optimizer.param_groups[0]["lr"]
-        row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics}
+        row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": self.optimization.rate, **metrics}
         row |= {**self.train.describe(state.epoch), "is_best": is_best}
         state.history.append(row)
         self.directory.append_metrics(self._named(row))
@@ -257,6 +285,7 @@ class _Fit:
         logger.info("%sepoch %d: %s%s", f"{self.name} " if self.name else "", state.epoch, text, " (best)" * is_best)
         state.epoch, state.step, state.plan_digest = state.epoch + 1, 0, ""
         self.averages.clear()
+        self.optimization.end_epoch(state.epoch, metrics)
         if state.epoch >= config.max_epochs:
             state.stop_reason = f"all {config.max_epochs} epochs done"
         elif config.patience is not None and state.epochs_without_progress >= config.patience:

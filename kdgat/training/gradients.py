@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, free_memory, reason_of
-from kdgat.training.device import to_device
 from kdgat.training.profile import Profile
 from kdgat.training.ranks import Ranks
 from kdgat.training.source import EpochSource
@@ -92,7 +91,7 @@ class Gradients:
         with self._profile.phase("loading"):
             gathered = self._source.gather(indices)
         with self._profile.phase("transfer"):
-            batch = to_device(self._fabric, gathered)
+            batch = self._steps.receive(self._fabric, gathered)
         self._averages.for_batch_of(len(indices))
         weight_before = self._averages.weights.get("train_loss", 0)
         with self._profile.phase("forward"), self._fabric.autocast():
@@ -102,7 +101,9 @@ class Gradients:
         if share < 1.0:
             loss = loss * share
         with self._profile.phase("backward"):
+            self._steps.hook("on_before_backward", loss)
             self._fabric.backward(loss)
+            self._steps.hook("on_after_backward")
         return loss.detach()
 
 

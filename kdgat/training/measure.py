@@ -27,7 +27,8 @@ from kdgat.base import UserError
 from kdgat.stage.work import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
-from kdgat.training.device import make_fabric, make_optimizer, products_of
+from kdgat.training.device import make_fabric, products_of
+from kdgat.training.optimization import Optimization
 
 Answer = TypeVar("Answer")
 
@@ -114,7 +115,7 @@ def measure_steps(
     fabric = make_fabric(training)
     on_gpu = fabric.device.type == "cuda"
     fabric.to_device(module)
-    raw_optimizer = make_optimizer(module, training, fabric)
+    raw_optimizer = Optimization(module, training, fabric).optimizer
     _, optimizer = fabric.setup(module, raw_optimizer)
     start = 0 if on_gpu else current_bytes()
     if on_gpu:

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from lightning import Fabric
+from lightning import Fabric, LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
 from kdgat.stage import EnvironmentFaultError
+from kdgat.training.attributes import Attributes
 from kdgat.training.averages import Averages
-from kdgat.training.checkpoints import CheckpointError
+from kdgat.training.checkpoints import CheckpointError, restored
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
+from kdgat.training.optimization import Optimization
 from kdgat.training.random_state import capture_random_state
 from kdgat.training.source import EpochSource
 from kdgat.training.state import FitState
@@ -58,13 +61,14 @@ def warn_of_other_ranks(saved: Mapping[str, Any], num_ranks: int, file_name: str
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Snapshot:
     """The objects whose states a checkpoint holds."""
 
     fabric: Fabric
-    module: nn.Module
-    optimizer: torch.optim.Optimizer
+    module: LightningModule
+    optimization: Optimization
+    attributes: Attributes
     averages: Averages
     train: EpochSource
     validation: EpochSource | None
@@ -72,6 +76,15 @@ class Snapshot:
     config: TrainingConfig
     seed: int
     machine: Mapping[str, str]  # `describe_machine`
+    _held: dict[str, Any] | None = None
+
+    def hold(self) -> None:
+        """Save the module's attributes as they are now, until `release`, whatever becomes of them."""
+        self._held = self.attributes.state_dict()
+
+    def release(self) -> None:
+        """Save them as they are when a checkpoint is taken, again."""
+        self._held = None
 
     def take(self, state: FitState, averages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return all states, and what each rank has counted; tensors are shared, so write them before the next step."""
@@ -83,7 +96,10 @@ class Snapshot:
             "machine": dict(self.machine),
             "state": state.state_dict(),
             "module": self.module.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizer": self.optimization.optimizer.state_dict(),
+            "schedulers": self.optimization.schedulers_state(),
+            "attributes": self.attributes.state_dict() if self._held is None else self._held,
+            "of_module": self._of_module(state),
             "precision": self.fabric.strategy.precision.state_dict(),
             "averages": first,
             "averages_of_other_ranks": others,
@@ -104,12 +120,17 @@ class Snapshot:
         self._check_machine(saved.get("machine", {}), file_name)
         try:
             self.module.load_state_dict(saved["module"])
-            self.optimizer.load_state_dict(saved["optimizer"])
+            self.optimization.optimizer.load_state_dict(saved["optimizer"])
+            self.optimization.load_schedulers(saved.get("schedulers", ()))
         except (RuntimeError, ValueError, KeyError) as error:
             raise CheckpointError(
                 f"{file_name} is of another model than this stage has ({' '.join(str(error).split())[:300]}): put the "
                 "one of this stage in its place, or remove its folder to train from the start"
             ) from error
+        self.attributes.load_state_dict(saved.get("attributes", {}), self.fabric.device)
+        if is_overridden("on_load_checkpoint", self.module):
+            of_fit = {"state_dict": saved["module"], "epoch": saved["state"]["epoch"]}
+            self.module.on_load_checkpoint({**of_fit, **restored(saved.get("of_module", {}))})
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
         self.averages.load_state_dict(averages_of(saved, rank, num_ranks), self.fabric.device)
         self.train.load_state_dict(saved["train_source"])
@@ -117,6 +138,15 @@ class Snapshot:
             self.validation.load_state_dict(saved["validation_source"])
         self.deadline.restore(saved["checkpoint_s"])
         return FitState.from_state_dict(saved["state"])
+
+    def _of_module(self, state: FitState) -> dict[str, Any]:
+        """Return what the module adds to a checkpoint by `on_save_checkpoint`."""
+        if not is_overridden("on_save_checkpoint", self.module):
+            return {}
+        of_fit: dict[str, Any] = {"state_dict": self.module.state_dict(), "epoch": state.epoch}
+        content = {**of_fit, "global_step": state.global_step}
+        self.module.on_save_checkpoint(content)
+        return {name: value for name, value in content.items() if name not in (*of_fit, "global_step")}
 
     def _check_fits(self, saved: Mapping[str, Any], file_name: str) -> None:
         expected = {"version": CHECKPOINT_VERSION, "seed": self.seed, **self.config.computation()}

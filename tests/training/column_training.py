@@ -64,10 +64,22 @@ class Staircase(LightningModule):
         self.log("validation_loss", self.weight.detach().sum())
 
 
+class StepsTaken:
+    """What a test asks a module about, and no checkpoint holds."""
+
+    def __init__(self) -> None:
+        self.graphs: list[NDArray[np.int64]] = []
+
+
 class RingClassifier(LightningModule):
     """A network with everything that a step changes: weights, running statistics, a counter, random numbers."""
 
     calls: Tensor
+
+    @property
+    def measured(self) -> list[NDArray[np.int64]]:
+        """Return the graphs of each training step of this process, those of a search among them."""
+        return self._steps.graphs
 
     def __init__(self, hidden: int = 32) -> None:
         super().__init__()
@@ -76,7 +88,7 @@ class RingClassifier(LightningModule):
         self.second = GCNConv(hidden, hidden)
         self.head = nn.Linear(hidden, 1)
         self.register_buffer("calls", torch.zeros(()), persistent=False)
-        self.measured: list[NDArray[np.int64]] = []  # graphs of each training step
+        self._steps = StepsTaken()
 
     def forward(self, batch: Batch) -> Tensor:
         x = self.norm(self.first(batch.x, batch.edge_index)).relu()
@@ -89,7 +101,7 @@ class RingClassifier(LightningModule):
 
     def training_step(self, batch: Batch) -> Tensor:
         self.calls += 1
-        self.measured.append(batch.graph_index.numpy().copy())
+        self._steps.graphs.append(batch.graph_index.numpy().copy())
         return self.loss(batch) * (1.0 + 0.01 * float(np.random.rand()))
 
     def validation_step(self, batch: Batch) -> None:

@@ -23,32 +23,7 @@ from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.state import FitState
 from tests.support.faults import unwritable
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, GraphSource, make_graphs, make_sources
-
-
-class Numbers:
-    """Batches of plain numbers: `values[indices]`."""
-
-    def __init__(self, values, sizes=(2, 2, 1)):
-        self.values = torch.as_tensor(values, dtype=torch.float32)
-        self.sizes = sizes
-
-    def plan(self, epoch):
-        return np.split(np.arange(sum(self.sizes)), np.cumsum(self.sizes)[:-1]) if self.sizes else []
-
-    def gather(self, indices):
-        return self.values[torch.as_tensor(indices)]
-
-    def state_dict(self):
-        return {}
-
-    def load_state_dict(self, state):
-        pass
-
-    def describe(self, epoch):
-        return {"num_planned": float(len(self.plan(epoch)))}
-
-    def on_epoch_end(self, epoch, metrics):
-        pass
+from tests.training.number_source import Numbers
 
 
 class Follower(LightningModule):
@@ -189,7 +164,7 @@ def test_what_lightning_allows_and_kdgat_does_not_is_a_sentence(tmp_path):
     for module, text in (
         (Nothing(), "Nothing.training_step returned NoneType"),
         (Manual(), "Manual.automatic_optimization is False"),
-        (Metric(), "logs 'accuracy' as a BinaryAccuracy, which is no number"),
+        (Metric(), "logs 'accuracy' as a metric object that is no attribute of it: set it in __init__"),
     ):
         with pytest.raises(UserError, match=text):
             fit(module, Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
@@ -223,8 +198,8 @@ def test_empty_split_is_refused(tmp_path, empty):
 @pytest.mark.parametrize(
     "hook",
     [
-        *("configure_optimizers", "on_train_epoch_end", "on_after_backward", "configure_gradient_clipping"),
-        *("on_after_batch_transfer", "on_validation_start", "on_save_checkpoint", "on_load_checkpoint", "setup"),
+        *("setup", "prepare_data", "configure_model", "train_dataloader", "transfer_batch_to_device"),
+        *("backward", "optimizer_step", "optimizer_zero_grad", "configure_callbacks", "on_validation_model_eval"),
     ],
 )
 def test_hook_that_would_be_ignored_is_refused(tmp_path, hook):

@@ -15,10 +15,12 @@ from torch import Tensor, nn
 from kdgat.base import MIB, ConfigurationError
 from kdgat.cluster.resources import parse_memory
 from kdgat.training import EpochSource, TrainingConfig
+from kdgat.training.attributes import Attributes
 from kdgat.training.averages import Averages
 from kdgat.training.config import budget_needed
-from kdgat.training.device import make_optimizer, release_memory, to_device
+from kdgat.training.device import release_memory
 from kdgat.training.measure import measure_allocation
+from kdgat.training.optimization import Optimization
 from kdgat.training.random_state import separate_randomness
 from kdgat.training.steps import Steps
 
@@ -119,7 +121,7 @@ class StepTrials:
     def __init__(self, fabric: Fabric, module: LightningModule, source: EpochSource, config: TrainingConfig) -> None:
         self._fabric, self._module, self._source, self._config = fabric, module, source, config
         self._steps = Steps(module)
-        self._raw_optimizer = make_optimizer(module, config, fabric)
+        self._raw_optimizer = Optimization(module, config, fabric).optimizer
         for group in self._raw_optimizer.param_groups:
             group["lr"] = group["weight_decay"] = 0.0
         # Moments and gradients are there before anything is counted, as they are in all parts of a batch but the first:
@@ -168,9 +170,10 @@ class StepTrials:
     def _step(self, indices: NDArray[np.int64]) -> None:
         """Do what the trainer does with a batch: forward and backward, part by part, and the optimizer's step."""
         for part in cut(indices, self._config.accumulate):
-            batch = to_device(self._fabric, self._source.gather(part))
-            with Averages().listen(self._module), self._fabric.autocast():
+            batch, averages = self._steps.receive(self._fabric, self._source.gather(part)), Averages()
+            with averages.listen(self._module), self._fabric.autocast():
                 loss = self._steps.train(batch, 0)
+            averages.clear()
             self._fabric.backward(loss * (len(part) / len(indices)))
         if self._config.gradient_clip is not None:
             self._fabric.clip_gradients(
@@ -187,7 +190,7 @@ class StepTrials:
 def step_trials(
     fabric: Fabric, module: LightningModule, source: EpochSource, config: TrainingConfig, seed: int
 ) -> Iterator[StepTrials]:
-    """Measure steps in the context; weights, gradients, buffers, loss scale and random states are put back at its end.
+    """Measure steps in the context; all that a step changes is put back at its end.
 
     Args:
         fabric, module: as training has them; the optimizer of training is not touched, measuring has its own.
@@ -199,7 +202,8 @@ def step_trials(
     modes = [(one, one.training) for one in module.modules()]
     precision = fabric.strategy.precision
     scale = precision.state_dict()
-    start = StepStart(module, fabric.device)
+    attributes = Attributes(module)
+    as_before, start = attributes.state_dict(of_all=True), StepStart(module, fabric.device)
     start.note()
     with separate_randomness(seed):
         try:
@@ -211,6 +215,7 @@ def step_trials(
                     parameter.copy_(values)
                     parameter.grad = gradient
             start.put_back()
+            attributes.load_state_dict(as_before, fabric.device)
             precision.load_state_dict(scale)
             for one, mode in modes:
                 one.training = mode
