@@ -62,18 +62,20 @@ def plan_command(family: "Family") -> Any:
         after = describe_times(run, requests, took, where)
         if dry_run:
             print_dry_run(run, where, times, [*described.after, *after], jobs, out)
-            return
-        if times:
-            cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
-            cells = {name: [*row, times.get(name, "")] for name, row in cells.items()}
-            described = replace(described, headings=(*described.headings, "time"), cells=cells)
-        print_plan(run, described, jobs, states)
-        if jobs:
-            after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
-            after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
-        print_sentences(after)
+        else:
+            if times:
+                cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
+                cells = {name: [*row, times.get(name, "")] for name, row in cells.items()}
+                described = replace(described, headings=(*described.headings, "time"), cells=cells)
+            print_plan(run, described, jobs, states)
+            if jobs:
+                after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
+                after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
+            print_sentences(after)
+        family.check(run.config, out)
 
     text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
+    text += "\n\nExit status 1, below the plan, where `kdgat train` would refuse what it reads."
     return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 

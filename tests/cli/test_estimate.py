@@ -91,7 +91,7 @@ def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(
     assert stage["memory"] == "64G"  # less would do, which nobody has asked for
     assert stage["expected"]["memory_mib"]["value"] < 14_000
     assert 5 < stage["gpu_memory_gib"] < 7
-    planned = kdgat("plan", *words, folder=tmp_path, status=0).stdout
+    planned = kdgat("plan", *words, folder=tmp_path, status=1).stdout
     estimated = kdgat("estimate", *words, folder=tmp_path, status=0).stdout
     times = [line for line in planned.splitlines() if line.startswith(("Time ", "Sum "))]
     assert "Time by 4 runs on Tesla V100 (enough for 80% of such runs): 3 stages" not in times  # one for each seed
