@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdgat.base.text import describe_seconds
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
@@ -28,7 +29,6 @@ from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_
 from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.family.protocol import VALIDATION
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table, counted
-from kdgat.run.progress import describe_seconds
 from kdgat.stage import RunDirectory
 from kdgat.training.weights import read_description
 

@@ -71,7 +71,8 @@ def plan_command(family: "Family") -> Any:
             if jobs:
                 after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
                 after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
-            print_sentences(after)
+            for sentence in after:
+                say(sentence, sys.stdout)
         family.check(run.config, out)
 
     text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
@@ -138,7 +139,7 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
 
 def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
     """Write how long stages took, or are expected to take, by name; those of which nothing is known are left out."""
-    from kdgat.run.progress import describe_seconds
+    from kdgat.base.text import describe_seconds
 
     times = {name: f"took {describe_seconds(seconds)}" for name, seconds in took.items() if seconds}
     for name, estimate in _to_come(run, requests, took).items():
@@ -156,8 +157,8 @@ def describe_times(
     run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float], site: "Site"
 ) -> list[str]:
     """Say what the times of stages go by, and what they sum up to; of a run of which nothing is known, nothing."""
+    from kdgat.base.text import describe_seconds
     from kdgat.run.forecast import last_end
-    from kdgat.run.progress import describe_seconds
 
     expected = _to_come(run, requests, took)
     if not expected:
@@ -184,15 +185,6 @@ def describe_groups(said: Iterable[tuple[str, str]], most: int | None = None) ->
         f"{text}: {', '.join(names) if most is None or len(names) <= most else f'{len(names)} stages'}"
         for text, names in groups.items()
     ]
-
-
-def print_sentences(sentences: Sequence[str]) -> None:
-    """Print sentences below a table, broken between words where a terminal ends."""
-    from kdgat.cli.tables import PLAIN_WIDTH, output_console
-
-    console = output_console()
-    for sentence in sentences:
-        console.print(sentence, soft_wrap=console.width >= PLAIN_WIDTH, markup=False)
 
 
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", states: Mapping[str, str]) -> None:
