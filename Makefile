@@ -22,7 +22,7 @@ SEED ?= 1
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy deployment undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -133,6 +133,18 @@ $(BASE):
 
 deploy: install  ## Prefect server on the loopback, work pool, deployments, worker: all in KDGAT_HOME
 	@$(BIN)/python -m flows.deployment up
+	@echo "A dataset of your own: make deployment DATASET=NAME, and again make deploy"
+
+# As blocks of `synthetic`, whose paragraphs the file has; a night of it is awake at once.
+PREFECT_FILE := deployments/prefect.yaml
+
+deployment:  ## Add both deployments of a dataset of your own to deployments/prefect.yaml: DATASET=my_cars; then make deploy
+	@[[ "$(DATASET)" =~ ^[A-Za-z0-9_-]+$$ ]] || { echo "error: name its folder: make deployment DATASET=my_cars" >&2; exit 1; }
+	@! grep -q 'dataset: $(DATASET),' $(PREFECT_FILE) || { echo "error: $(PREFECT_FILE) has $(DATASET)" >&2; exit 1; }
+	@blocks=$$(awk -v RS= '/\n    name: synthetic\n/ { sub(/^(deployments:\n)?( *#[^\n]*\n)*/, ""); sub(/, active: "[^"]*"/, ""); \
+		sub(/description: .*\n    tags/, "description: The dataset synthetic.\n    tags"); gsub("synthetic", "$(DATASET)"); \
+		sub("name: $(DATASET)", "name: $(subst _,-,$(DATASET))"); \
+		print "\n" $$0 }' $(PREFECT_FILE)) && echo "$$blocks" >> $(PREFECT_FILE)
 
 undeploy: install  ## End exactly what deploy started; database, registry and outputs stay
 	@$(BIN)/python -m flows.deployment down

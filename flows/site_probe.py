@@ -21,7 +21,7 @@ from flows.dask_jobs import DaskJobs
 from flows.node_image import NodeImage
 from flows.signals import STOP_SIGNALS
 from kdgat.base import UserError, wait_until
-from kdgat.base.text import describe_time
+from kdgat.base.text import describe_seconds
 from kdgat.cluster import EndKind, ResourceRequest, Resources, Site, Slurm, StopRequest
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import Because
@@ -211,7 +211,7 @@ class _Probe:
                     limit = now + (SHOWN_S if status.state in (GONE, "COMPLETED") else OUTPUT_S)
                 if status.is_waiting and status.describe() != said:
                     said = status.describe()
-                    self._say(f"job {self._job_id}: {said}; Ctrl-C cancels it, --wait after {describe_time(wait_s)}")
+                    self._say(f"job {self._job_id}: {said}; Ctrl-C cancels it, --wait after {describe_seconds(wait_s)}")
             time.sleep(POLL_S)
         return None
 
@@ -221,9 +221,9 @@ class _Probe:
         if status.is_hopeless:
             return Check(NODES, "wrong", f"{job} would wait for ever: {words}", "correct the site file")
         if status.is_alive:
-            return Check(NODES, "wrong", f"{job} shows nothing after {describe_time(waited_s)}: {words}", elsewhere)
+            return Check(NODES, "wrong", f"{job} shows nothing after {describe_seconds(waited_s)}: {words}", elsewhere)
         if not status.is_over:
-            text = f"not tried: {job} after {describe_time(waited_s)}: {words}"
+            text = f"not tried: {job} after {describe_seconds(waited_s)}: {words}"
             return Check(NODES, "warning", text, "--wait 60 lets it wait for an hour")
         output = "".join(path.read_text(errors="replace") for path in sorted(self._logs.glob("*-*.*")))
         printed = " | ".join(output.split("\n")[-1 - OUTPUT_LINES :]).strip(" |")
@@ -240,7 +240,7 @@ class _Probe:
         self._is_done = last is not None
         if last is None:
             fix = "commands and jobs would not see each other's files: choose another folder by --out"
-            yield Check(f"files from here to {node}", "wrong", f"do not show within {describe_time(took_s)}", fix)
+            yield Check(f"files from here to {node}", "wrong", f"do not show within {describe_seconds(took_s)}", fix)
             return
         yield check_delay(took_s, self._site.silence_timeout_s)._replace(name=f"files between here and {node}")
         yield check_clock_of_node(float(last) - asked - took_s / 2, took_s / 2)._replace(name=f"clock of {node}")

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.base.text import describe_time
+from kdgat.base.text import describe_seconds
 
 NOTE: Final = "nights.json"  # in the installation's home
 REFUSED_REPORTS: Final = "-refused.md"  # end of the names of reports of nights that failed
@@ -25,7 +25,7 @@ def home_of(environment: Mapping[str, str] = os.environ) -> Path:
 def find_overdue(home: Path) -> list[str]:
     """State which nights have not completed for longer than they may, each in a sentence."""
     return [
-        f"{name}: no night has completed for {describe_time(time.time() - last)}, since "
+        f"{name}: no night has completed for {describe_seconds(time.time() - last)}, since "
         f"{datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M} UTC"
         for name, night in read_nights(home).items()
         if time.time() - (last := _last(night)) > float(night["patience_s"])

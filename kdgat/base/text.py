@@ -5,10 +5,12 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, TextIO
 
 MIB: Final = 1 << 20
+UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # in seconds
 PICKLED: Final = (".pt", ".pth", ".pkl", ".pickle", ".ckpt")  # caches and checkpoints of other programs
 
 
@@ -21,15 +23,13 @@ def describe_bytes(amount: float) -> str:
     return f"{amount / MIB:.0f} MiB" if amount < 1024 * MIB else f"{amount / (1024 * MIB):.1f} GiB"
 
 
-def describe_time(seconds: float) -> str:
-    """Write a time as people plan with it.
-
-    >>> describe_time(40), describe_time(720), describe_time(19_080)
-    ('40 s', '12 min', '5.3 h')
-    """
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"
+def describe_seconds(seconds: float) -> str:
+    """State how long something lasts, in its two largest units: 45 s, 2 min 5 s, 16 h 3 min, 2 d 4 h."""
+    rest = max(0, round(seconds))
+    for (unit, size), (smaller, smaller_size) in pairwise(UNITS):
+        if rest >= size:
+            return f"{rest // size} {unit} {rest % size // smaller_size} {smaller}"
+    return f"{rest} s"
 
 
 def list_some(names: Sequence[object], most: int) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdgat.base.text import describe_seconds
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
@@ -24,11 +25,10 @@ from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_within_dataset
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
-from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, describe_labels, train_graphs
+from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
 from kdgat.family import DataSize, Family, Option, PlanTable, ScoringRequest
 from kdgat.family.protocol import VALIDATION
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Run, Table, counted
-from kdgat.run.progress import describe_seconds
 from kdgat.stage import RunDirectory
 from kdgat.training.weights import read_description
 
@@ -87,9 +87,10 @@ class CanFamily(Family):
         """
         return can_run(config)
 
-    def check(self, config: CanConfig, out: Path) -> None:
+    def check(self, config: CanConfig, out: Path | None) -> None:
         """Refuse, before anything is started, recordings that cannot be used, and an output directory among them."""
-        refuse_within_dataset(config.data, out)
+        if out is not None:
+            refuse_within_dataset(config.data, out)
         check_recordings(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
@@ -101,8 +102,8 @@ class CanFamily(Family):
             epochs = planned.config.get("training", {}).get("max_epochs")
             count = counts.get((planned.stage, planned.scale))
             cells[planned.name] = ["" if epochs is None else f"up to {epochs}", "" if count is None else f"{count:,}"]
-        data, problems = describe_data(config.data, config.windows), describe_labels(config.data)
-        return PlanTable(("epochs", "parameters"), cells, sources="recordings", before=[data], after=problems)
+        data = describe_data(config.data, config.windows)
+        return PlanTable(("epochs", "parameters"), cells, sources="recordings", before=[data])
 
     def data_sizes(self, config: CanConfig) -> Sequence[tuple[DataSize, CanConfig]]:
         """Return every dataset of the catalog and of the data root."""

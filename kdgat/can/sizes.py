@@ -27,7 +27,6 @@ from kdgat.canbus.catalog import (
     load_catalog,
     split_roles,
 )
-from kdgat.canbus.labelling import learned_as_benign, say_untested
 from kdgat.canbus.names import tells_labels
 from kdgat.canbus.settings import num_windows
 from kdgat.family import DataSize
@@ -155,23 +154,6 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     last = f"the last {data.validation_fraction:.0%} of each training recording validates"
     share = division.sentence() if division.validating else last
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
-
-
-def describe_labels(data: DataConfig) -> list[str]:
-    """Say why nothing can be trained, or which recordings lack the labels that training or a test takes."""
-    try:
-        recordings = read_recordings(data)
-    except DatasetError:
-        return ["`kdgat train` refuses this as long as there are no recordings: see the first line"]
-    try:
-        recordings.require_train()
-    except DatasetError as error:
-        return [f"`kdgat train` refuses this: {error}"]
-    untold = [file for file in recordings if not file.labelled]
-    trained = [file.path for file in untold if file.role == "train"]
-    tests = [file.path for file in untold if file.role == "test"]
-    lacking = [str(learned_as_benign(path)) for path in trained[:1]]
-    return [*lacking, say_untested(tests)] if tests else lacking
 
 
 def read_recordings(data: DataConfig) -> RecordingCatalog:

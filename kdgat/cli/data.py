@@ -216,7 +216,7 @@ def import_recordings(
         _import_car_hacking(sources[1:], data_root / (dataset or DATASET), replace, reading, quiet)
         return
     if dataset is None or scenario is None:
-        missing = "--dataset" if dataset is None else "--scenario"
+        missing = ", ".join(flag for flag, value in (("--dataset", dataset), ("--scenario", scenario)) if not value)
         raise typer.BadParameter("required, unless a published dataset is imported by its name", param_hint=missing)
     from kdgat.base import check_folder
     from kdgat.canbus import RecordingError

@@ -26,10 +26,11 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from kdgat.base.text import describe_seconds
 from kdgat.run import EVALUATION, OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.forecast import forecast, fresh_progress
-from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
+from kdgat.run.progress import describe_progress, fraction_done
 
 Place = OutputDirectory | Callable[[], OutputDirectory | None]
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.base import UserError
+from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
@@ -50,7 +51,7 @@ def estimate_command(family: "Family") -> Any:
         configured: ConfigOptions,
         jobs_at: JobOptions,
     ) -> None:
-        from kdgat.cli.plan import describe_times, plan_jobs, print_sentences, stage_times, stages_in
+        from kdgat.cli.plan import describe_times, plan_jobs, stage_times, stages_in
 
         given = of_family.given()
         if calibrate is not None and (out is None or compare):
@@ -77,9 +78,10 @@ def estimate_command(family: "Family") -> Any:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
             return
         print_estimates(found)
-        print_sentences(lines)
-        own = family.data_size(config).dataset
-        typer.echo(f"\n{next(one['command'] for one in found if one['dataset'] == own)}")
+        for line in lines:
+            say(line, sys.stdout)
+        own = next(one for one, (_, changed) in zip(found, sizes, strict=True) if changed == config)
+        typer.echo(f"\n{own['command']}")
 
     text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
     return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
@@ -228,7 +230,7 @@ def _source(
 
 def print_estimates(found: Sequence[Mapping[str, Any]]) -> None:
     """Print a line per stage, and where its amounts come from; of several datasets a line per dataset and stage."""
-    from kdgat.cli.plan import describe_groups, print_sentences
+    from kdgat.cli.plan import describe_groups
     from kdgat.cli.tables import output_console, print_rows
 
     rows = [
@@ -251,7 +253,7 @@ def print_estimates(found: Sequence[Mapping[str, Any]]) -> None:
         kind = f" ({first['complexity']})" if first["complexity"] else ""
         size = ", ".join(filter(None, (f"{count}{kind}", first["graphs_source"])))
         seeds = f"\nOf {len(first['seeds'])} seeds the first is shown:" if len(first["seeds"]) > 1 else ""
-        print_sentences([f"{first['dataset'] or first['family']}: {size}{seeds}"])
+        say(f"{first['dataset'] or first['family']}: {size}{seeds}", sys.stdout)
     left_out = ("time", "GPU memory") if others else ("dataset", "graphs")  # 80 columns have no room for all
     headings = [heading for heading in rows[0] if heading not in left_out and any(row[heading] for row in rows)]
     names = 2 if others else 1
@@ -262,4 +264,5 @@ def print_estimates(found: Sequence[Mapping[str, Any]]) -> None:
     else:
         by = [(one["name"], [one["sources"][key] for key in ("walltime", "time", "memory")]) for one in first["stages"]]
         said = [(f"Walltime, time and memory by {'; '.join(dict.fromkeys(filter(None, of)))}", name) for name, of in by]
-    print_sentences(describe_groups(said, 1 if len({text for text, _ in said}) == 1 else None))
+    for sentence in describe_groups(said, 1 if len({text for text, _ in said}) == 1 else None):
+        say(sentence, sys.stdout)

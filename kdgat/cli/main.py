@@ -157,11 +157,14 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
     """Mount the wanted group for real and the others by name and help alone; `tokens` are the command line."""
     import typer  # here, because `kdgat stage run` and `kdgat --help` start without the time that it takes
 
+    from kdgat.cli.options import name_all_missing
+
     application = typer.Typer(
         name="kdgat",
         help=HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     for name, group in COMMAND_GROUPS.items():
         if name != wanted:
@@ -173,6 +176,7 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
             application.add_typer(own)
         else:
             application.add_typer(own or _family_group(name, module, tokens), name=name, help=group.help)
+        name_all_missing(application)
     return application
 
 

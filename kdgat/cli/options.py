@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
 from kdgat.base import UserError
 
@@ -18,11 +19,25 @@ if TYPE_CHECKING:
     from kdgat.family import Family, Option
     from kdgat.run import RunConfig
 
+
+def _require_less(context: typer.Context, value: Path | None) -> Path | None:
+    """Require of the command line, where a file has the configuration, nothing that the file can have."""
+    for one in context.command.params if value is not None else ():
+        one.required = one.required and (one.name == "out" or not one.opts[0].startswith("-"))
+    return value
+
+
 # Whether it was given counts: --config may name one, too.
 Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="YAML with keys above the preset's; options and -O win over it."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        is_eager=True,
+        callback=_require_less,
+        help="YAML with keys above the preset's; options and -O win over it.",
+    ),
 ]
 Seeds = Annotated[list[int] | None, typer.Option("--seeds", help="Seeds to train with, as in --seeds 0 1 2.")]
 Overrides = Annotated[
@@ -111,9 +126,6 @@ class ConfigOptions:
         """Build the configuration, with `more` overrides on top; errors of `family_config`."""
         from kdgat.family import family_config
 
-        missing = [one.flag for one in family.options if one.is_required and one.name not in given]
-        if missing and not is_plan and self.config_file is None:
-            raise typer.BadParameter("required, unless --config gives it", param_hint=missing[0])
         overrides = [*(self.override or ()), *more]
         return family_config(family, self.preset, given, self.seeds, overrides, self.config_file, is_plan=is_plan)
 
@@ -234,8 +246,11 @@ class FamilyOptions:
 def options_of(own: "Sequence[Option]", *, is_plan: bool = False) -> type[FamilyOptions]:
     """Return the group of a family's own options; with `is_plan`, what training requires has a default."""
     kept = [one for one in own if is_plan or not one.plan_only]
-    described = [(one.name, _annotation(one, is_plan), False if one.type is bool else None) for one in kept]
-    return make_dataclass("FamilyOptions", described, bases=(FamilyOptions,), frozen=True)
+    described = []
+    for one in kept:
+        default = MISSING if one.is_required and not is_plan else False if one.type is bool else None
+        described.append((one.name, _annotation(one, is_plan), field(default=default)))
+    return make_dataclass("FamilyOptions", described, bases=(FamilyOptions,), frozen=True, kw_only=True)
 
 
 def spread(command: Callable[..., None], text: str | None = None, **groups: type) -> Callable[..., None]:
@@ -266,6 +281,40 @@ def spread(command: Callable[..., None], text: str | None = None, **groups: type
     return run
 
 
+class Command(TyperCommand):
+    """A command that names at once whatever is missing on its command line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the words of the command line; typer alone would name the first parameter that is missing."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except typer.BadParameter as raised:
+            error: Any = raised
+            if not hasattr(error, "param_type"):  # it is given, and wrong
+                raise
+            ctx.resilient_parsing = True  # what is missing is no error
+            super().parse_args(ctx, args)
+            missing = [one for one in self.params if one.required and not ctx.params[str(one.name)]]
+            if len(missing) > 1:
+                error.param_type = "arguments"
+                error.param_hint = ", ".join(f"'{_written(one)}'" for one in missing)
+            raise
+
+
+def _written(parameter: Any) -> str:
+    flag: str = parameter.opts[0]
+    return flag if flag.startswith("-") else parameter.metavar or flag.upper()
+
+
+def name_all_missing(group: typer.Typer) -> None:
+    """Let the commands of a group, and of those below it, name at once whatever is missing."""
+    for command in group.registered_commands:
+        command.cls = Command
+    for below in group.registered_groups:
+        if below.typer_instance is not None:
+            name_all_missing(below.typer_instance)
+
+
 def family_commands(
     families: "Mapping[str, Family]", make: "Callable[[Family], Callable[..., None] | None]"
 ) -> typer.Typer:
@@ -279,7 +328,7 @@ def family_commands(
 
 def _annotation(option: "Option", is_plan: bool) -> Any:
     kind: Any = list[option.type] if option.is_many else option.type  # type: ignore[name-defined]
-    text = f"{option.help} Required." if option.is_required and not is_plan else option.help
+    text = f"{option.help} Or by --config." if option.is_required and not is_plan else option.help
     text += f" Default: {option.plan_default}." if is_plan and option.plan_default is not None else ""
     return Annotated[kind if kind is bool else kind | None, typer.Option(option.flag, help=text)]
 

@@ -62,18 +62,21 @@ def plan_command(family: "Family") -> Any:
         after = describe_times(run, requests, took, where)
         if dry_run:
             print_dry_run(run, where, times, [*described.after, *after], jobs, out)
-            return
-        if times:
-            cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
-            cells = {name: [*row, times.get(name, "")] for name, row in cells.items()}
-            described = replace(described, headings=(*described.headings, "time"), cells=cells)
-        print_plan(run, described, jobs, states)
-        if jobs:
-            after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
-            after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
-        print_sentences(after)
+        else:
+            if times:
+                cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
+                cells = {name: [*row, times.get(name, "")] for name, row in cells.items()}
+                described = replace(described, headings=(*described.headings, "time"), cells=cells)
+            print_plan(run, described, jobs, states)
+            if jobs:
+                after += describe_limits((one.stage for one in run.plan), run.resources, where, request)
+                after += describe_groups((text, name) for name, made in requests.items() for text in made.changes)
+            for sentence in after:
+                say(sentence, sys.stdout)
+        family.check(run.config, out)
 
     text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
+    text += "\n\nExit status 1, below the plan, where `kdgat train` would refuse what it reads."
     return spread(command, text, of_family=options.options_of(family.options, is_plan=True))
 
 
@@ -136,7 +139,7 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
 
 def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
     """Write how long stages took, or are expected to take, by name; those of which nothing is known are left out."""
-    from kdgat.run.progress import describe_seconds
+    from kdgat.base.text import describe_seconds
 
     times = {name: f"took {describe_seconds(seconds)}" for name, seconds in took.items() if seconds}
     for name, estimate in _to_come(run, requests, took).items():
@@ -154,8 +157,8 @@ def describe_times(
     run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float], site: "Site"
 ) -> list[str]:
     """Say what the times of stages go by, and what they sum up to; of a run of which nothing is known, nothing."""
+    from kdgat.base.text import describe_seconds
     from kdgat.run.forecast import last_end
-    from kdgat.run.progress import describe_seconds
 
     expected = _to_come(run, requests, took)
     if not expected:
@@ -182,15 +185,6 @@ def describe_groups(said: Iterable[tuple[str, str]], most: int | None = None) ->
         f"{text}: {', '.join(names) if most is None or len(names) <= most else f'{len(names)} stages'}"
         for text, names in groups.items()
     ]
-
-
-def print_sentences(sentences: Sequence[str]) -> None:
-    """Print sentences below a table, broken between words where a terminal ends."""
-    from kdgat.cli.tables import PLAIN_WIDTH, output_console
-
-    console = output_console()
-    for sentence in sentences:
-        console.print(sentence, soft_wrap=console.width >= PLAIN_WIDTH, markup=False)
 
 
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", states: Mapping[str, str]) -> None:

@@ -368,9 +368,9 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
 
 def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
     """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
+    from kdgat.base.text import describe_seconds
     from kdgat.run import OutputDirectory
     from kdgat.run.attempts import seconds_run
-    from kdgat.run.progress import describe_seconds
 
     seconds = seconds_run(OutputDirectory(run.path), stages)
     return describe_seconds(seconds) if seconds else "-"

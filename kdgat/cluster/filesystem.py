@@ -16,7 +16,7 @@ from typing import IO, Final, Literal, NamedTuple
 
 from kdgat.base import write_bytes_atomically
 from kdgat.base.locks import try_lock
-from kdgat.base.text import describe_time
+from kdgat.base.text import describe_seconds
 from kdgat.stage.owner import SILENCE_S
 
 State = Literal["good", "missing", "warning", "wrong"]
@@ -194,7 +194,7 @@ def describe_offset(ahead_s: float) -> str:
     """Say how far a clock is from another one."""
     if abs(ahead_s) < 1.0:
         return "within a second of"
-    return f"{describe_time(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
+    return f"{describe_seconds(abs(ahead_s))} {'ahead of' if ahead_s > 0 else 'behind'}"
 
 
 def _errno_name(error: OSError) -> str:

@@ -98,8 +98,8 @@ class Family(Protocol):
         """
         ...
 
-    def check(self, config: Any, out: Path) -> None:
-        """Refuse, with a ValueError, what a plan does not need but a run does: data, a fitting output directory."""
+    def check(self, config: Any, out: Path | None) -> None:
+        """Refuse, with a ValueError, what a plan does not need but a run does: data, fitting `out` if any."""
         return None  # nothing, unless a family says so
 
     def plan_into(self, config: RunConfig, out: Path) -> Run:

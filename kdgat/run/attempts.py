@@ -3,10 +3,10 @@
 import time
 from collections.abc import Sequence
 
+from kdgat.base.text import describe_seconds
 from kdgat.cluster import AttemptLedger, AttemptRecord
 from kdgat.cluster.attempts import OPEN
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
-from kdgat.run.progress import describe_seconds
 
 
 def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str, str]]:

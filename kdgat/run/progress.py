@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Final
+
+from kdgat.base.text import describe_seconds
 
 MOST: Final = 2.0**63  # larger numbers are none
 NUMBERS: Final = (
     "epoch", "max_epochs", "done", "total", "loss", "graphs_per_s", "seconds_to_deadline",
     "epoch_left_s", "jobs_low", "jobs_high",
 )  # fmt: skip
-UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # in seconds
 LONG_EPOCH_S: Final = 60.0  # of which somebody waits for the end
 ROUNDED: Final = ((86400, 3600), (7200, 600), (120, 60), (0, 5))  # from so many seconds on, to so many
 
@@ -127,12 +127,3 @@ def describe_gpu_memory(progress: Mapping[str, Any]) -> str:
     )
     most = f", at most {peak:.1f}" if peak else ""  # of an older kdgat there is none
     return f"GPU {allocated:.1f} of {reserved:.1f} GiB{most}, {free:.1f} free"
-
-
-def describe_seconds(seconds: float) -> str:
-    """State how long something lasts, in its two largest units: 45 s, 2 min 5 s, 16 h 3 min, 2 d 4 h."""
-    rest = max(0, round(seconds))
-    for (unit, size), (smaller, smaller_size) in pairwise(UNITS):
-        if rest >= size:
-            return f"{rest // size} {unit} {rest % size // smaller_size} {smaller}"
-    return f"{rest} s"

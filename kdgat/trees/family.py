@@ -65,7 +65,7 @@ class TreesFamily(Family):
         """Describe a run; errors as of `trees_run`."""
         return trees_run(config)
 
-    def check(self, config: TreesConfig, out: Path) -> None:
+    def check(self, config: TreesConfig, out: Path | None) -> None:
         """Refuse, before anything is started, files that cannot be used; see `check_files`."""
         check_files(config)
 

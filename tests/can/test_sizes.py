@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.can.config import CanConfig
-from kdgat.can.sizes import assume, data_size, data_sizes, describe_labels, rule_for
+from kdgat.can.sizes import assume, data_size, data_sizes, rule_for
 from kdgat.canbus.simulation import write_dataset
-from tests.canbus.recording_files import random_messages, write_text
 
 HOUR_S = 3600
 
@@ -53,29 +52,6 @@ def test_recordings_that_have_changed_are_counted_again(tmp_path: Path) -> None:
     before = data_size(config(tmp_path)).graphs
     next(iter(sorted(folder.rglob("*train_*")))).unlink()
     assert data_size(config(tmp_path)).graphs < before
-
-
-def test_a_plan_names_recordings_without_labels_until_they_have_some(tmp_path: Path) -> None:
-    write_dataset(tmp_path, "synthetic", "tiny")
-    data = config(tmp_path).data
-    assert describe_labels(data) == []
-    for name in ("train_01__a", "test_01__b"):
-        write_text(tmp_path / "synthetic" / f"{name}.log", random_messages(500, len(name)), "candump.log")
-    train, test = describe_labels(data)
-    assert "train_01__a.log: has no labels, so attacks in it would be learned as benign" in train
-    assert "no labels, and so no part in any test" in test
-    assert "test_01__b.log; if it holds no attack" in test
-    for name in ("train_01__a", "test_01__b"):
-        (tmp_path / "synthetic" / f"{name}.attacks.csv").write_text("0.1,0.2\n")
-    assert describe_labels(data) == []
-
-
-def test_a_plan_says_that_nothing_trains(tmp_path: Path) -> None:
-    write_dataset(tmp_path, "synthetic", "tiny")
-    for path in (tmp_path / "synthetic").rglob("*train_*"):
-        path.unlink()
-    (sentence,) = describe_labels(config(tmp_path).data)
-    assert "'synthetic' has no training scenario" in sentence
 
 
 def test_without_recordings_the_number_is_that_of_the_catalog(tmp_path: Path) -> None:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from kdgat.base.text import describe_seconds
 from kdgat.cli.display import RESULTS, PlainWatcher, TerminalWatcher, watched
 from kdgat.run import EVALUATION, OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
-from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
+from kdgat.run.progress import describe_progress, fraction_done
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
 

@@ -61,6 +61,25 @@ def test_help_may_be_asked_for_in_short_and_as_a_command(kdgat: Callable[..., An
     for words in (("-h",), ("help",)):
         assert kdgat(*words, status=0).stdout == describe_groups() + "\n"
     assert kdgat("help", "report", status=0).stdout == kdgat("report", "--help", status=0).stdout
+    for line in ("report", "train", "train can", "runs show", "lap", "doctor gpu", "data import", "stage run"):
+        assert kdgat(*line.split(), "-h", status=0).stdout == kdgat(*line.split(), "--help", status=0).stdout, line
+
+
+@pytest.mark.parametrize(
+    ("line", "missing"),
+    [
+        ("train can", "Missing arguments '--out', '--dataset', '--data-root'."),
+        ("sweep can --dataset x", "Missing arguments '--out', '--data-root'."),
+        ("train can --config file.yaml", "Missing option '--out'."),
+        ("night --config file.yaml", "Missing argument 'DATASET'."),
+        ("model export", "Missing arguments 'RUN', '--out'."),
+        ("lap merge", "Missing arguments 'FILE', '--out'."),
+        ("data import x", "--dataset, --scenario: required"),
+        ("data import x --scenario test_01", "--dataset: required"),
+    ],
+)
+def test_all_that_is_missing_is_named_at_once(line: str, missing: str, kdgat: Callable[..., Answer]) -> None:
+    assert missing in kdgat(*line.split(), status=2).stderr
 
 
 @pytest.mark.parametrize("group", [name for name in COMMAND_GROUPS])

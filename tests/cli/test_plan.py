@@ -5,6 +5,7 @@ from kdgat.cluster import AttemptRecord, EndKind
 from kdgat.cluster.usage import Usage, append_usage
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
+from tests.canbus.recording_files import random_messages, write_text
 from tests.support.command_line import kdgat
 
 
@@ -18,10 +19,29 @@ def test_the_plan_lists_stages_needs_and_sizes_and_counts_windows(tmp_path: Path
     assert "training recordings" in lines["synthetic:"]
 
 
-def test_the_plan_needs_no_recordings(tmp_path: Path) -> None:
-    done = kdgat("plan", "can", "--data-root", tmp_path, "--dataset", "absent", status=0)
-    assert "absent" in done.stdout.splitlines()[0]
-    assert "evaluation-large-seed0" in done.stdout
+def test_the_plan_needs_no_recordings_and_its_status_says_that_training_does(tmp_path: Path) -> None:
+    for words in ((), ("--dry-run",)):
+        done = kdgat("plan", "can", "--data-root", tmp_path, "--dataset", "absent", *words, status=1)
+        assert "evaluation-large-seed0" in done.stdout
+        assert done.stderr.startswith("error: unknown dataset 'absent': ")
+
+
+def test_what_training_would_refuse_ends_a_plan_with_status_1(tmp_path: Path) -> None:
+    folder = write_dataset(tmp_path, "synthetic", "tiny")
+    words = ("plan", "can", "--data-root", tmp_path, "--seeds", 0)
+    assert "lies in the folder of dataset" in kdgat(*words, "--dry-run", "--out", folder / "out", status=1).stderr
+    for name in ("train_01__a", "test_01__b"):
+        write_text(folder / f"{name}.log", random_messages(500, len(name)), "candump.log")
+    said = kdgat(*words, status=1).stderr
+    assert "train_01__a.log: has no labels, so attacks in it would be learned as benign" in said
+    for name in ("train_01__a", "test_01__b"):
+        (folder / f"{name}.attacks.csv").write_text("0.1,0.2\n")
+    assert kdgat(*words, status=0).stderr == ""
+    for path in folder.rglob("*train_*"):
+        path.unlink()
+    assert "'synthetic' has no training scenario" in kdgat(*words, status=1).stderr
+    assert "no such file or folder" in kdgat("plan", "trees", "--data-root", tmp_path / "absent", status=1).stderr
+    assert "is missing" in kdgat("plan", "lap", "--data", tmp_path, status=1).stderr
 
 
 def test_the_plan_of_a_directory_that_is_no_run_is_a_user_mistake(tmp_path: Path) -> None:
@@ -32,7 +52,7 @@ def test_the_plan_of_a_directory_that_is_no_run_is_a_user_mistake(tmp_path: Path
 def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer", "--walltime", "16:00:00")
     overrides = ("-O", "resources.normal.memory=128G", "-O", "resources.prepare.cores=99")
-    done = kdgat("plan", "can", *words, *overrides, status=0)
+    done = kdgat("plan", "can", *words, *overrides, status=1)
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:] if line}
     assert lines["normal-large-seed0"][-6:] == ["16:00:00", "128G", "8", "1", "v100", "prepare"]
     assert lines["prepare"][-4:] == ["16:00:00", "64G", "48", "recordings"]
@@ -43,8 +63,8 @@ def test_the_plan_for_a_site_refuses_a_precision_that_its_gpus_have_no_units_for
     words = ("plan", "can", "--data-root", tmp_path, "--dataset", "absent", "-O", "training.precision=bf16-mixed")
     done = kdgat(*words, "--site", "osc-pitzer", "-O", "resources.normal.gpus=1", status=1)
     assert done.stderr.startswith("error: site osc-pitzer gives v100 (7.0), and training.precision=bf16-mixed needs ")
-    kdgat(*words, "--site", "osc-pitzer", "--gpus", 0, status=0)
-    kdgat(*words, status=0)
+    for more in (("--site", "osc-pitzer", "--gpus", 0), ()):  # these are planned, and lack recordings
+        assert "prepare" in kdgat(*words, *more, status=1).stdout
 
 
 def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_path: Path) -> None:
@@ -54,11 +74,11 @@ def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_
     )  # fmt: skip
     append_usage(tmp_path / "runs" / "history" / "a.jsonl", used)
     words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer")
-    done = kdgat("plan", "can", *words, folder=tmp_path, status=0)
+    done = kdgat("plan", "can", *words, folder=tmp_path, status=1)
     said = next(line for line in done.stdout.splitlines() if line.startswith("asks for memory"))
     assert said.startswith("asks for memory 106G instead of 64G: ")
     assert said.endswith("largest of 1 run (enough for 50% of such runs): evaluation-large-seed0")
-    dry = kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout
+    dry = kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=1).stdout
     assert "--mem=108544M" in dry
     taken = [line for line in dry.splitlines() if "; time: " in line]
     assert [line.split()[1] for line in taken] == ["evaluation-large-seed0:"]
@@ -73,7 +93,7 @@ def test_a_dry_run_says_how_long_stages_take_by_rules_and_forecasts_or_how_to_fi
     lap = kdgat("plan", "lap", "--dry-run", folder=tmp_path, status=0).stdout
     assert lap.count("; time: ") == 7
     assert "# Sum of known times: " in lap
-    can = kdgat("plan", "can", "--data-root", tmp_path, "--dry-run", folder=tmp_path, status=0).stdout
+    can = kdgat("plan", "can", "--data-root", tmp_path, "--dry-run", folder=tmp_path, status=1).stdout
     assert can.count("-m kdgat.stage") == can.count(": needs ")
     assert "not known yet: `kdgat estimate can --calibrate` tries one" in can
 
@@ -113,7 +133,7 @@ def test_what_stages_of_a_run_took_stands_beside_the_time_of_those_that_are_left
 
 def test_times_are_summed_up_and_what_stages_side_by_side_take_at_least_is_said(tmp_path: Path) -> None:
     words = ("plan", "can", "--dataset", "set_02", "--preset", "full", "--seeds", 0)
-    assert kdgat(*words, folder=tmp_path, status=0).stdout.splitlines()[-3:] == [
+    assert kdgat(*words, folder=tmp_path, status=1).stdout.splitlines()[-3:] == [
         "Time by size rule for complex data: 5 stages",
         "Time unknown: 4 stages",
         "Sum of known times: 2 d 14 h, at least 1 d 14 h with stages side by side.",

@@ -94,7 +94,7 @@ def test_a_folder_that_cannot_be_synced_is_a_warning_and_a_file_is_wrong(
     assert checks(tmp_path / "second")["fsync"].state == "wrong"
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(3 * 3600.0, "3.0 h behind"), (-3 * 3600.0, "3.0 h ahead of")])
+@pytest.mark.parametrize(("seconds", "words"), [(3 * 3600.0, "3 h 0 min behind"), (-3 * 3600.0, "3 h 0 min ahead of")])
 def test_a_file_server_whose_clock_is_hours_off_is_told(
     seconds: float, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

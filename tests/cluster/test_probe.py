@@ -89,7 +89,7 @@ def test_a_clock_that_is_off_says_when_stages_would_save() -> None:
     assert check_clock_of_node(20.0, 30.0).state == "good", "files that took a minute tell no better"
     late = check_clock_of_node(-7200.0, 0.1)
     assert late.state == "warning"
-    assert late.found.startswith("2.0 h behind")
+    assert late.found.startswith("2 h 0 min behind")
     assert "too late for their walltime" in late.fix
 
 

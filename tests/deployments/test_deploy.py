@@ -76,7 +76,7 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     write_json_atomically(home / NOTE, {"nightly/synthetic": {**night, "since": night["since"] - 60 * 3600}})
     overdue = installed.command("check")
     assert overdue.returncode == EXIT_NOT_RUNNING
-    assert overdue.stdout.startswith("nightly/synthetic: no night has completed for 60.")
+    assert overdue.stdout.startswith("nightly/synthetic: no night has completed for 2 d 12 h")
     write_json_atomically(home / NOTE, {"nightly/synthetic": night})
 
 

@@ -38,10 +38,10 @@ def test_a_night_is_overdue_two_days_after_the_last_one_or_after_it_was_deployed
     note(home, out, since_days=1.0)
     assert find_overdue(home) == []
     note(home, out)
-    assert "nightly/cars: no night has completed for 720.0 h" in find_overdue(home)[0]
+    assert "nightly/cars: no night has completed for 30 d 0 h" in find_overdue(home)[0]
     report(out, "1-nothing-new", 3.0)
     report(out, "2-refused", 0.1)  # it failed
-    assert "for 72.0 h" in find_overdue(home)[0]
+    assert "for 3 d 0 h" in find_overdue(home)[0]
     report(out, "3-night-abc", 1.9)
     assert find_overdue(home) == []
 
@@ -80,7 +80,7 @@ def test_cron_is_told_and_people_are_where_neither_server_nor_worker_runs(
         assert main(["check"]) == EXIT_NOT_RUNNING
         server.shutdown()
     said = capsys.readouterr().out
-    for words in ("no night has completed for 720.0 h", "does not answer: no night will come", "no worker runs"):
+    for words in ("no night has completed for 30 d 0 h", "does not answer: no night will come", "no worker runs"):
         assert words in said
         assert words in told[0]
     assert told[0].startswith("nights do not come\n")
@@ -90,7 +90,7 @@ def test_cron_is_told_and_people_are_where_neither_server_nor_worker_runs(
 
     Installation.find().make_home()
     assert main(["status"]) == EXIT_NOT_RUNNING
-    assert "no night has completed for 720.0 h" in capsys.readouterr().out
+    assert "no night has completed for 30 d 0 h" in capsys.readouterr().out
 
 
 @pytest.mark.processes
@@ -106,4 +106,4 @@ def test_a_command_on_a_terminal_says_it_and_a_script_hears_nothing(tmp_path: Pa
         os.close(theirs)
         said = os.read(ours, 10_000).decode()
     os.close(ours)
-    assert "note: nightly/cars: no night has completed for 720.0 h" in said
+    assert "note: nightly/cars: no night has completed for 30 d 0 h" in said

@@ -2,6 +2,8 @@
 
 import importlib.util
 import inspect
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +122,27 @@ def test_runs_begin_with_logs_of_bounded_length(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv(MARK, str(tmp_path / "worker.json"))
     step()
     assert log.stat().st_size <= MAX_LOG_BYTES
+
+
+@pytest.mark.processes
+def test_a_dataset_of_ones_own_gets_the_deployments_of_the_synthetic_one_by_one_command(tmp_path: Path) -> None:
+    path = tmp_path / PREFECT_FILE
+    path.parent.mkdir()
+    for name in (PREFECT_FILE, "Makefile"):
+        shutil.copy(ROOT / name, tmp_path / name)
+
+    def make(*words: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", "-C", str(tmp_path), "deployment", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert "error: name its folder: " in make().stderr
+    assert "error: name its folder: " in make("DATASET=my cars").stderr
+    assert path.read_text() == (ROOT / PREFECT_FILE).read_text()
+    assert make("DATASET=my_cars").returncode == 0
+    *before, training, night = yaml.safe_load(path.read_text())["deployments"]
+    assert before == DEPLOYMENTS
+    for new, like in zip((training, night), (one for one in DEPLOYMENTS if one["name"] == "synthetic"), strict=True):
+        assert full_name(new) == full_name(like).replace("synthetic", "my-cars")
+        assert new["parameters"] == yaml.safe_load(yaml.safe_dump(like["parameters"]).replace("synthetic", "my_cars"))
+    assert "active" not in night["schedules"][0]
+    assert "has my_cars" in make("DATASET=my_cars").stderr

@@ -7,10 +7,10 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Final
 
+from kdgat.base.text import describe_seconds
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
 from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
 from kdgat.run import Table
-from kdgat.run.progress import describe_seconds
 
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."

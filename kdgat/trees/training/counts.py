@@ -65,7 +65,8 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     # Evenly through the folder: files beside each other are alike.
     step = max(1, len(sources) // NUM_SAMPLES)
     tried = list(islice(sources, 0, None, step))[:NUM_SAMPLES]
-    found = [tree for source in tried for tree in _read(source, data.reading)]
+    read = [_read(source, data.reading) for source in tried]
+    found = [tree for trees in read for tree in trees]
     if not found:
         raise UserError(
             f"{data.data_root}: none of {len(tried)} files that were tried can be read: `kdgat data inspect` says why"
@@ -73,7 +74,8 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     trees = [contract(tree) for tree in found] if data.contract else found
     share = 1 - sum(SHARES.values())
     num_training = max(1, round(share * len(sources) * len(trees) / len(tried)))
-    return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files")
+    damaged = f", of which {read.count([])} cannot be read" if [] in read else ""
+    return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files{damaged}")
 
 
 def _read(source: TreeSource, settings: ReadSettings) -> list[Tree]:

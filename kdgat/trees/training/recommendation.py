@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from kdgat.base import MIB, describe_bytes, validate_config
-from kdgat.base.text import describe_time
+from kdgat.base.text import describe_seconds
 from kdgat.cluster import format_memory
 from kdgat.cluster.resources import parse_memory
 from kdgat.run import PlannedStage
@@ -160,7 +160,7 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
         UserError: if `gpu_memory` cannot be read.
     """
     own = pretraining(config)
-    on_core, on_gpu = (describe_time(epoch_seconds(own, counts, device)) for device in ("cpu", "gpu"))
+    on_core, on_gpu = (describe_seconds(epoch_seconds(own, counts, device)) for device in ("cpu", "gpu"))
     lines = [
         f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths "
         f"({counts.source}).",
@@ -203,7 +203,7 @@ def _table(found: Mapping[int, Recommendation | None], asked: int, counts: Datas
                 name, f"{training.batch_size} trees", f"{one.config.batches.max_paths:,}", str(training.accumulate),
                 str(encoder.hidden), str(encoder.interactions), str(encoder.num_distances),
                 "yes" if encoder.recompute else "no", describe_bytes(one.peak_bytes), f"{one.most_trees:,}",
-                describe_time(epoch_seconds(one.config, counts, "gpu")),
+                describe_seconds(epoch_seconds(one.config, counts, "gpu")),
             )
         )  # fmt: skip
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -125,7 +125,7 @@ def test_files_are_counted_before_they_are_prepared(tmp_path) -> None:
     (tmp_path / "0.swc").write_text("broken")
     counts = estimate_counts(config_of(f"data.data_root={tmp_path}"))
     assert counts.mean == count_chain(11)
-    assert counts.source == "an estimate from 20 of 30 files"
+    assert counts.source == "an estimate from 20 of 30 files, of which 1 cannot be read"
     assert counts.num_training == pytest.approx(0.7 * 29, abs=2)
 
 
