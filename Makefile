@@ -25,7 +25,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy deployment undeploy deployed clean
 
 help:  ## Say what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
@@ -40,6 +40,7 @@ $(STAMP): pyproject.toml constraints.txt $(if $(TORCH),named-torch)
 	echo "error: kdgat needs Python 3.11, 3.12 or 3.13 ($${tried#; }): install one (Debian, Ubuntu:" \
 		"apt install python3 python3-venv), or name it: make install PYTHON=/path/of/python3.12" >&2; exit 1
 	-@$(BIN)/python -m kdgat.cli.compilation
+	@echo "Ready. In this shell: . $(BIN)/activate" >&2
 	@touch $@
 
 loggers: $(LOGGERS)  ## Install Weights & Biases and MLflow, which only the tests of training.loggers need
@@ -115,7 +116,7 @@ docs: install  ## The documentation as a site, in site/index.html: needs no netw
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "$(CURDIR)/site/index.html"
 
-cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$$(make -s cluster-up)"
+cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$(make -s cluster-up)"
 	@bash tests/slurm/install.sh
 	@$(BIN)/python -m tests.slurm up $(CLUSTER)
 

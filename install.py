@@ -37,7 +37,7 @@ class Needs(NamedTuple):
 
 
 # Environments as measured on Python 3.11 and 3.13, wheels about.
-CPU, CUDA = Needs(3_000_000_000, 1_000_000_000), Needs(7_000_000_000, 3_300_000_000)
+CPU, CUDA = Needs(3_700_000_000, 1_000_000_000), Needs(7_700_000_000, 3_300_000_000)
 CUDA_12 = Needs(9_500_000_000, 4_500_000_000)  # torch before 2.11
 
 
@@ -249,7 +249,7 @@ def main() -> int:
         say(f"error: {error}")
         return 1
     size = _gigabytes(size_of(given.venv))
-    say(f"Installed, {size} in {time.monotonic() - begin:.0f} s. In this shell: . {given.venv}/bin/activate")
+    say(f"Installed, {size} in {time.monotonic() - begin:.0f} s")
     return 0
 
 

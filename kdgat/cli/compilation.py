@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 from kdgat.run import counted
 from kdgat.run.end import EXIT_STOPPED
 
-COMPILING: Final = "compiling for this machine: a minute if it is idle; kept for the next times"
+COMPILING: Final = "compiling for this machine, a few seconds up to two minutes; kept for the next times"
 STOPPED: Final = "stopped while compiling; what is compiled is kept: the next run goes on there"
 REDRAWN_S: Final = 1.0  # time between two states of a line on a terminal,
 TOLD_S: Final = 30.0  # and between two lines elsewhere
@@ -146,28 +146,38 @@ def compilation_told(*, quiet: bool) -> Iterator[Compilation]:
 
 
 def main() -> None:
-    """Compile what `kdgat detect` needs for a candump log, and `kdgat lap solve`, unless that is kept already."""
+    """Compile what `kdgat detect`, `profile` and `lap solve` need for usual input, unless that is kept already."""
     import numpy as np
 
     with compilation_told(quiet=False), tempfile.TemporaryDirectory() as folder:
+        from scipy.sparse import eye_array
+
         from kdgat.assignment import solve
+        from kdgat.assignment.entries import solve_entries
         from kdgat.can.detection.loading import load_detector
         from kdgat.can.detection.watch import Watch
         from kdgat.canbus import make_vehicle, simulate, stream_recording
         from kdgat.canbus.look import Look
+        from kdgat.canbus.profile import learn_profile
 
         log = Path(folder, "drive.log")
         messages = simulate(make_vehicle(5), 3.0)
         columns = (messages.timestamp, messages.identifier, messages.payload, messages.length)
         rows = (f"({t:.6f}) can0 {i:03X}#{bytes(p[:n]).hex()}\n" for t, i, p, n in zip(*columns, strict=True))
         log.write_text("".join(rows), encoding="ascii")
-        with stream_recording(log) as stream:
-            list(Watch(load_detector(None)).run(Look(with_habits=False).watched(stream)))
+        table = log.with_suffix(".csv")
+        lines = (f"{t:.6f},{i:03X},{bytes(p[:n]).hex()}\n" for t, i, p, n in zip(*columns, strict=True))
+        table.write_text("time,id,data\n" + "".join(lines), encoding="ascii")
+        for recording in (log, table):
+            with stream_recording(recording) as stream:
+                list(Watch(load_detector(None)).run(Look(with_habits=False).watched(stream)))
+        learn_profile([("drive", messages)])
         random = np.random.default_rng(0)
         for cost in (random.random((40, 40)), np.where(random.random((200, 200)) < 0.05, 0.5, 1.0)):
             solve(cost)
         for method in ("core", "dense"):
             solve(random.random((40, 50)), method=method)
+        solve_entries(eye_array(300))
 
 
 if __name__ == "__main__":
