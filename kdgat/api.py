@@ -282,7 +282,7 @@ def _configured(
     }
     missing = [option for option in known.values() if option.is_required and option.name not in given]
     if missing and not is_plan and config is None:
-        raise UserError(f"{family.name} needs {missing[0].name}, unless config gives it: {missing[0].help}")
+        raise UserError(f"{family.name} needs {' and '.join(one.name for one in missing)}, unless config gives it")
     _require(config, (str, Path, Mapping), "config", "a file, or its content as a mapping")
     of_file = Path(config) if isinstance(config, str) else config
     seeds = [seeds] if isinstance(seeds, int) else seeds

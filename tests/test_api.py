@@ -138,7 +138,7 @@ def test_a_misspelt_option_key_or_family_is_answered_with_the_right_one(toy: Fam
         kdgat.train("toy", tmp_path, point=3)
     with pytest.raises(ConfigurationError, match=r"max_epochs"):
         kdgat.plan("toy", overrides={"training.max_epoch": 3})
-    with pytest.raises(kdgat.UserError, match="can needs dataset, unless config gives it"):
+    with pytest.raises(kdgat.UserError, match="can needs dataset and data_root, unless config gives it"):
         kdgat.train("can", tmp_path)
     with pytest.raises(ValueError, match="toy"):
         kdgat.plan("tyo")

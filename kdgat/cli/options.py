@@ -287,23 +287,15 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the words of the command line; typer alone would name the first parameter that is missing."""
         try:
-            return super().parse_args(ctx, list(args))
+            return super().parse_args(ctx, args)
         except typer.BadParameter as raised:
             error: Any = raised
-            if not hasattr(error, "param_type"):  # it is given, and wrong
-                raise
-            ctx.resilient_parsing = True  # what is missing is no error
-            super().parse_args(ctx, args)
-            missing = [one for one in self.params if one.required and not ctx.params[str(one.name)]]
-            if len(missing) > 1:
-                error.param_type = "arguments"
-                error.param_hint = ", ".join(f"'{_written(one)}'" for one in missing)
+            params: list[Any] = self.params
+            missing = [one for one in params if one.required and one.name not in ctx.params]  # what is given is there
+            if hasattr(error, "param_type") and len(missing) > 1:  # else something is given, and wrong
+                names = [one.opts[0] if one.opts[0].startswith("-") else one.metavar for one in missing]
+                error.param_type, error.param_hint = "arguments", ", ".join(map(repr, names))
             raise
-
-
-def _written(parameter: Any) -> str:
-    flag: str = parameter.opts[0]
-    return flag if flag.startswith("-") else parameter.metavar or flag.upper()
 
 
 def name_all_missing(group: typer.Typer) -> None:

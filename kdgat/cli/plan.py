@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.base import say
+from kdgat.base.text import describe_seconds
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
 
@@ -59,9 +60,9 @@ def plan_command(family: "Family") -> Any:
         requests, described = plan_jobs(family, run, given, where, request, out)
         jobs = jobs_of(where, requests)
         times = stage_times(run, requests, took)
-        after = describe_times(run, requests, took, where)
+        after = [*described.after, *describe_times(run, requests, took, where)]
         if dry_run:
-            print_dry_run(run, where, times, [*described.after, *after], jobs, out)
+            print_dry_run(run, where, times, after, jobs, out)
         else:
             if times:
                 cells = {one.name: described.cells.get(one.name, [""] * len(described.headings)) for one in run.plan}
@@ -139,8 +140,6 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
 
 def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
     """Write how long stages took, or are expected to take, by name; those of which nothing is known are left out."""
-    from kdgat.base.text import describe_seconds
-
     times = {name: f"took {describe_seconds(seconds)}" for name, seconds in took.items() if seconds}
     for name, estimate in _to_come(run, requests, took).items():
         most = "up to " if estimate.coverage is None else ""  # a rule or a formula, not attempts
@@ -157,7 +156,6 @@ def describe_times(
     run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float], site: "Site"
 ) -> list[str]:
     """Say what the times of stages go by, and what they sum up to; of a run of which nothing is known, nothing."""
-    from kdgat.base.text import describe_seconds
     from kdgat.run.forecast import last_end
 
     expected = _to_come(run, requests, took)
@@ -208,8 +206,6 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
         console.print()
         rows = [[name, *job_cells(resources)] for name, resources in jobs.items()]
         print_rows(console, ("stage", *JOB_HEADINGS), rows, right=JOB_HEADINGS)
-    for sentence in described.after:
-        say(sentence, sys.stdout)
 
 
 def job_cells(resources: "Resources") -> list[str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.base import UserError, say
+from kdgat.base.text import describe_seconds
 from kdgat.cli import options
 
 if TYPE_CHECKING:
@@ -368,7 +369,6 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
 
 def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
     """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
-    from kdgat.base.text import describe_seconds
     from kdgat.run import OutputDirectory
     from kdgat.run.attempts import seconds_run
 
