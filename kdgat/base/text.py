@@ -43,8 +43,15 @@ def list_some(names: Sequence[object], most: int) -> str:
 
 
 def suggest(name: str, known: Iterable[str], otherwise: str) -> str:
-    """Ask whether the nearest of those that are known was meant; where none is near, say something else."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    """Ask whether one that begins so, or the nearest, was meant; where none is near, say something else.
+
+    >>> suggest("osc", ["local", "osc-ascend", "osc-pitzer"], "")
+    "did you mean 'osc-ascend' or 'osc-pitzer'?"
+    """
+    known = list(known)
+    if beginning := [one for one in known if name and one.startswith(name)][:3]:
+        return f"did you mean {' or '.join(map(repr, beginning))}?"
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else otherwise
 
 

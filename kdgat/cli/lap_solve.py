@@ -195,7 +195,8 @@ def sentences(solved: Solved) -> list[str]:
     assignment, counters = solved.assignment, solved.assignment.counters
     num_rows, num_columns = solved.cost.shape
     share = solved.num_forbidden / max(1, num_rows * num_columns)
-    forbidden = f", {share:.1%} of the pairs forbidden" if share else ""
+    percent = ">99.9%" if 0.9995 <= share < 1.0 else f"{share:.1%}"
+    forbidden = f", {percent} of the pairs forbidden" if share else ""
     side = "more" if solved.maximize else "less"
     offered = solved.weights is not None and counters.seed != "prediction"
     return [

@@ -28,7 +28,10 @@ def _require_less(context: typer.Context, value: Path | None) -> Path | None:
 
 
 # Whether it was given counts: --config may name one, too.
-Preset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial (the defaults). Default: quick.")]
+Preset = Annotated[
+    str | None,
+    typer.Option("--preset", help="quick, full, or tutorial for the defaults of all keys; quick if none is named."),
+]
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
