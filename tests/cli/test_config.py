@@ -73,7 +73,7 @@ def test_a_preset_that_is_given_wins_over_the_files_and_the_files_over_the_usual
     assert shown() == ("quick", "default")
     assert shown("--config", path) == ("tutorial", str(path))
     assert shown("--config", path, "--preset", "quick") == ("quick", "option")
-    assert "Default: quick." in " ".join(kdgat("config", "show", "trees", "--help", status=0).stdout.split())
+    assert "quick if none is named." in " ".join(kdgat("config", "show", "trees", "--help", status=0).stdout.split())
 
 
 @pytest.mark.parametrize("words", [(), ("--preset", "quick")], ids=["of the file", "given"])
