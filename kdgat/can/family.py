@@ -160,7 +160,7 @@ class CanFamily(Family):
             said.append(f"{false_alarms} in {describe_seconds(seconds)} without attack")
         rates = [row.false_alarm_rate for row in rows if row.false_alarm_rate is not None]
         if rates:
-            said.append(f"at most {format_share(max(rates))} of windows without attack are in an alarm")
+            said.append(f"at most {format_share(max(rates))} of benign windows are in alarm")
         return [f"{DEFAULT_DETECTOR}: {'; '.join(said)}"]
 
     def report(self, content: RunContent[Results]) -> Document:

@@ -23,7 +23,7 @@ from kdgat.canbus.labelling import labels_beside, learned_as_benign, say_unteste
 from kdgat.canbus.logs import check_head, has_labels
 from kdgat.canbus.summary import DUPLICATE_ROLE, LABELS_ROLE
 from kdgat.family import ScoringRequest
-from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run, RunError
+from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, PlannedStage, Run
 from kdgat.stage import StageInput, StageInputError
 
 logger = logging.getLogger(__name__)
@@ -126,10 +126,7 @@ def check_evaluated(request: ScoringRequest) -> None:
     """
     from kdgat.can.evaluation.run import FinishedCanRun
 
-    output = OutputDirectory(request.run)
-    if (index := output.read_index()).family != FAMILY:
-        raise RunError(f"{request.run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
-    finished = FinishedCanRun(output)
+    finished = FinishedCanRun(OutputDirectory(request.run))
     dataset = finished.dataset if request.dataset is None else request.dataset
     entry = find_entry(dataset, request.data_root, request.catalog or finished.catalog)
     folder = entry.folder_in(request.data_root)

@@ -30,8 +30,8 @@ HELD_OUT = "held_out"
 VEHICLE_GROUP = "vehicle"
 _STAMP = r"[-_ ]\d{4}-?\d\d-?\d\d([-_ t]\d\d[-:_]?\d\d([-:_]?\d\d)?)?"  # a date, and perhaps a time
 FOLDER_PATTERN = (
-    r"^(?![^/]*(attack|(?<![a-z])(dos(?![a-z])|flood|fuzz|spoof|replay|suppress|masquerad|malfunction|inject|gear|rpm"
-    r"|(ab)?normal|benign)))"
+    r"^(?![^/]*(attack|flood|fuzz|spoof|replay|suppress|masquerad|malfunction|inject|denial"
+    r"|(?<![a-z])(dos(?![a-z])|gear|rpm|(ab)?normal|benign)))"
     r"(?!(drive|trip|log|can|candump|session|run|test|test_?drive|rec|recording|capture|trace|part|day)s?(?![a-z]))"
     r"(?!\d[-_ .:t\d]*(/|$))"  # a date, a time or a number alone
     rf"(?P<vehicle>[^/]+?)(({_STAMP})?/.*|{_STAMP}|[-_ ]\d+)$"

@@ -65,7 +65,7 @@ class Findings(Config):
     unit_is_said: bool = Field(False, description="a person has said the unit of times")
     base_is_stated: bool = Field(True, description="identifiers are no text that may be decimal")
     num_judged: int | None = Field(None, description="identifiers whose usual interval was known at some time")
-    num_frequent: int | None = Field(None, description="identifiers that came often enough for one")
+    num_frequent: int | None = Field(None, description="identifiers that came often and long enough for one")
 
     def problem(self, options: ReadOptions | None = None) -> str:
         """State why nothing in the recording can be judged, and the fix; empty if there is no clear reason.

@@ -185,9 +185,9 @@ def unjudged_text(summary: "Summary", num_identifiers: int) -> str:
     num_uneven, num_seldom = summary.num_frequent - summary.num_judged, num_identifiers - summary.num_frequent
     if num_uneven > 0:  # which the summary says
         uneven = "" if summary.is_by_other_signs else f", {num_uneven:,} came unevenly"
-        return f"{uneven}{f', {num_seldom:,} more too seldom' if num_seldom > 0 else ''}"
+        return f"{uneven}{f', {num_seldom:,} more too seldom or briefly' if num_seldom > 0 else ''}"
     named, whose = counted(num_seldom, "identifier"), "its" if num_seldom == 1 else "their"
-    return f"; {named} came too seldom to be judged by {whose} times" if num_seldom > 0 else ""
+    return f"; {named} came too seldom or briefly to be judged by {whose} times" if num_seldom > 0 else ""
 
 
 def _refuse_unused(reading: RecordingOptions, follow: Path | None, bus: str | None) -> None:

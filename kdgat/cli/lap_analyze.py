@@ -71,17 +71,15 @@ def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str
     """Read the configuration that a run of this family was made with.
 
     Raises:
-        RunError: if no run is there.
-        UserError: if it is of another family, or options are given that the run says already.
+        RunError: if no run of this family is there.
+        UserError: if options are given that the run says already.
         ConfigurationError: if another version wrote it, or an override is wrong.
     """
     from kdgat.base.configuration import apply_overrides
     from kdgat.lap.family import FAMILY
     from kdgat.run import OutputDirectory
 
-    index = OutputDirectory(path).read_index()
-    if index.family != FAMILY.name:
-        raise UserError(f"--run {path} is a run of family {index.family!r}: name one of `kdgat train lap`")
+    index = OutputDirectory(path).read_index(FAMILY.name)
     if given:
         named = ", ".join(f"--{name}" for name in given)
         raise UserError(f"{named}: --run {path} says that already: leave it out, or change a key by -O")

@@ -78,7 +78,7 @@ def measured_scores(
 
 
 def comparison_table(entries: Sequence[ModelEntry], metrics: Mapping[str, Metrics]) -> Table:
-    """Return a row per scenario, and the mean over them: F1 and false alarms of two models, and their differences."""
+    """Return a row per scenario, and the mean over them: F1 and benign windows in alarm of two models, and changes."""
     both = [metrics[entry.id] for entry in entries]
     rows = []
     values: dict[str, list[tuple[float, float]]] = {name: [] for name in COMPARED}
@@ -94,7 +94,7 @@ def comparison_table(entries: Sequence[ModelEntry], metrics: Mapping[str, Metric
     for pairs in values.values():
         mean += _pair(*(fmean(column) for column in zip(*pairs, strict=True))) if pairs else _pair(None, None)
     rows.append(mean)
-    heading = ["scenario", "windows", "F1 of A", "of B", "change", "false alarms of A", "of B", "change"]
+    heading = ["scenario", "windows", "F1 of A", "of B", "change", "benign windows in alarm of A", "of B", "change"]
     caption = ", ".join(f"{letter} is {entry.id}" for letter, entry in zip("AB", entries, strict=True))
     return Table.of(heading, rows, caption)
 

@@ -214,15 +214,18 @@ class OutputDirectory(Exclusive):
         self.prefect_database_path = self.path / "prefect" / "prefect.db"  # as it was when it was last copied here
         self.prefect_log_path = self.path / "prefect" / "server.log"
 
-    def read_index(self) -> RunIndex:
-        """Read `run.json`; RunError if there is none or it is damaged."""
+    def read_index(self, family: str | None = None) -> RunIndex:
+        """Read `run.json`; RunError if there is none, it is damaged, or it is of another family than the one given."""
         try:
             content = self.index_path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             advice = "give the directory that was --out of `kdgat train`"
             missing = f"is not the output of a training run: {self.index_path.name} is missing; {advice}"
             raise RunError(f"{self.path} {describe_pickled(self.path, advice) or missing}") from None
-        return read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
+        index = read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
+        if family not in (None, index.family):
+            raise RunError(f"{self.path} is a run of family {index.family!r}: name one of `kdgat train {family}`")
+        return index
 
     def require_family(self, family: str) -> None:
         """Refuse a directory that holds a run of another family, whose index and results would be replaced."""

@@ -34,10 +34,10 @@ def has_results(index: RunIndex) -> bool:
 class FinishedRun:
     """Read the stages of a run that have finished."""
 
-    def __init__(self, output: OutputDirectory) -> None:
-        """Read `run.json`; RunError if there is none."""
+    def __init__(self, output: OutputDirectory, family: str | None = None) -> None:
+        """Read `run.json`; RunError as of `OutputDirectory.read_index`."""
         self.output = output
-        self.index: RunIndex = output.read_index()
+        self.index: RunIndex = output.read_index(family)
 
     def records(self, stage: str | None = None, seed: int | None = None) -> Iterator[StageRecord]:
         """Yield the stages that are done, of this kind and seed, in the order of the plan."""

@@ -141,14 +141,11 @@ def starting_weights(path: Path, seed: int) -> Path:
 
     Raises:
         StageInputError: if there are none, or a run has several and none of this seed.
+        RunError: if it is a run of another family.
     """
     output = OutputDirectory(path)
     if output.index_path.is_file():
-        run = FinishedRun(output)
-        if run.index.family != FAMILY:
-            raise StageInputError(
-                f"start_from={path} is a run of family {run.index.family!r}: name one of `train trees`"
-            )
+        run = FinishedRun(output, FAMILY)
         records = list(run.records(PRETRAIN))
         if not records:
             advice = run.describe_failed(PRETRAIN) or ": run it to its end"

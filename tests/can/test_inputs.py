@@ -14,6 +14,7 @@ from kdgat.family import ScoringRequest
 from kdgat.run import OutputDirectory, RunError
 from kdgat.run.directory import RunIndex
 from tests.canbus.recording_files import random_messages, write_text
+from tests.support.command_line import kdgat
 
 HEADER = "timestamp,arbitration_id,data_field,attack\n"
 
@@ -155,3 +156,9 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_heavy_is_loaded(car
     output.write_index(RunIndex(family="lap", config={}, stages=[]))
     with pytest.raises(RunError, match="is a run of family 'lap': name one of `kdgat train can`"):
         check_evaluated(ScoringRequest(output.path, tmp_path))
+    for words in (
+        ("detect", tmp_path / "drive.log", "--model", output.path),
+        ("model", "export", output.path, "--out", tmp_path / "x.onnx"),
+    ):
+        refused = kdgat(*words, status=1)
+        assert "is a run of family 'lap': name one of `kdgat train can`" in refused.stderr

@@ -319,13 +319,21 @@ def test_log_in_which_nothing_can_be_judged_is_a_mistake(tmp_path: Path, model: 
     kdgat("detect", path, "--model", model, status=QUIET)
 
 
+def test_log_that_ends_before_habits_count_is_a_mistake_however_many_messages_it_has(tmp_path: Path) -> None:
+    path = tmp_path / "brief.log"
+    path.write_text("".join(_lines(make_messages(np.arange(0.0, 2.0, 0.01), 0x100))))
+    refused = kdgat("detect", path, status=MISTAKE)
+    assert "no identifier comes more than 24 times and for 2.5 s in 200 messages of 2.0 s" in refused.stderr
+    assert "no alarm" not in refused.stderr
+
+
 def test_summary_says_how_many_identifiers_could_be_judged() -> None:
     some, all_of_them = Summary(num_judged=12, num_frequent=51), Summary(num_judged=51, num_frequent=51)
     assert some.sentence().endswith("; by their times 12 of 51 identifiers could be judged")
     assert "judged" not in all_of_them.sentence()
-    assert unjudged_text(some, 81) == ", 39 came unevenly, 30 more too seldom"
+    assert unjudged_text(some, 81) == ", 39 came unevenly, 30 more too seldom or briefly"
     assert unjudged_text(some, 51) == unjudged_text(some, 0) == ", 39 came unevenly"
-    assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom to be judged by its times"
+    assert unjudged_text(all_of_them, 52) == "; 1 identifier came too seldom or briefly to be judged by its times"
     assert unjudged_text(all_of_them, 51) == unjudged_text(all_of_them, 0) == ""
 
 
@@ -337,8 +345,8 @@ def test_summary_beside_alarms_says_by_what_else_identifiers_that_come_unevenly_
     path.write_text("".join(_lines(merge(traffic, make_messages(np.arange(15.0, 17.0, 3e-4), 0)))))
     answer = kdgat("detect", path, status=ALARMS)
     assert "too many" in answer.stdout
-    said = "; 4 identifiers came unevenly: judged by number, order and payloads of their messages, not by their times ("
-    assert said in answer.stderr
+    said = "; 3 identifiers came unevenly: judged by number, order and payloads of their messages, not by their times"
+    assert f"{said}, 1 more too seldom or briefly (" in answer.stderr
     assert "none" not in answer.stderr
 
 

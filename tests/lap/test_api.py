@@ -11,7 +11,7 @@ from kdgat.lap.api import WarmStart
 from kdgat.lap.family import FAMILY
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights
-from kdgat.run import OutputDirectory, StageRecord, StageState
+from kdgat.run import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from kdgat.stage import Finished, Paused, RunDirectory, StageInputError
 from tests.lap.small_evaluations import write_network
@@ -116,7 +116,7 @@ def test_what_holds_no_weights_is_named(tmp_path: Path) -> None:
     with pytest.raises(StageInputError, match="no training stage has finished"):
         last_weights(run)
     OutputDirectory(run).write_index(RunIndex(family="can", config={}, stages=[]))
-    with pytest.raises(StageInputError, match="family 'can'"):
+    with pytest.raises(RunError, match="family 'can'"):
         last_weights(run)
 
 

@@ -148,8 +148,8 @@ def chosen_detector(
     if unfit:
         trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
         raise UserError(
-            f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
-            f"{', '.join([*trained, ENSEMBLE, HABITS])}"
+            f"{detector.model} {'' if unfit[0] == detector.model else f'reads {unfit[0]}, which '}is no attention "
+            f"network: give --detector, one of {', '.join([*trained, ENSEMBLE, HABITS])}"
         )
     learned = None if profile is None else threshold_for(profile, run, detector)
     return detector if learned is None else detector.at(learned.operating_point)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import textwrap
 from typing import Final, Literal, TextIO
 
 from kdgat.can.detection.alarms import Alarm, identifier_text
@@ -34,6 +36,8 @@ class AlarmWriter:
             line = _csv_line(_csv_row(alarm))
         else:
             line = _table_line(alarm, start_s)
+            if self._stream.isatty():  # which breaks words, into the first column
+                line = textwrap.fill(line, shutil.get_terminal_size().columns, subsequent_indent=" " * 13)
         self._stream.write(line + "\n")
         self._stream.flush()
 

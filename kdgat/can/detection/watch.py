@@ -13,7 +13,7 @@ from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.evaluation.decision import Verdicts
 from kdgat.canbus import Messages, OnlineWindows
 from kdgat.canbus.features.suspicion import Known
-from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER
+from kdgat.canbus.features.suspicion.habits import BELIEVED_AFTER, BELIEVED_S
 from kdgat.canbus.findings import judged_text
 from kdgat.canbus.profile import Database
 from kdgat.graphs import GraphColumns
@@ -37,7 +37,7 @@ class Summary:
     first_s: float = 0.0  # on the bus
     last_s: float = 0.0
     num_judged: int = 0  # identifiers whose usual interval was known at some time,
-    num_frequent: int = 0  # of those that came often enough for one
+    num_frequent: int = 0  # of those that came often and long enough for one
 
     @property
     def duration_s(self) -> float:
@@ -72,9 +72,9 @@ class Summary:
             return ""
         if not self.num_frequent:
             return (
-                f"no identifier comes more than {BELIEVED_AFTER:.0f} times in "
-                f"{counted(self.num_messages, 'message')}: too few to be judged by their times; give a longer log, or "
-                "a --model"
+                f"no identifier comes more than {BELIEVED_AFTER:.0f} times and for {BELIEVED_S} s in "
+                f"{counted(self.num_messages, 'message')} of {self.duration_s:,.1f} s: too few to be judged by their "
+                "times; give a longer log, or a --model"
             )
         return (
             f"by their times {judged_text(0, self.num_frequent)}: they come at no usual intervals, or the times are "

@@ -218,7 +218,10 @@ class Results(RunResults):
     def measures(self) -> list[Measure]:
         """Return F1 and false alarms of the default detector on every scenario, beside those of single seeds."""
         found = []
-        for key, title, is_higher_better in (("f1", "F1", True), ("false_alarm_rate", "false-alarm rate", False)):
+        for key, title, is_higher_better in (
+            ("f1", "F1", True),
+            ("false_alarm_rate", "benign windows in alarm", False),
+        ):
             for name, scenario in self.scenarios.items():
                 value, spread = getattr(scenario, key), scenario.over_seeds.get(key)
                 seeds, by_seed = None, dict[int, float]()

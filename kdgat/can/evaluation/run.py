@@ -13,6 +13,7 @@ from kdgat.base.kept import read_kept
 from kdgat.can.evaluation.decision import Detector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.scores import ScoreTable, read_table
 from kdgat.can.kinds import MODELS, PREPARE
+from kdgat.can.plan import FAMILY
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus import ReadLimits, WindowConfig
 from kdgat.canbus.features import VALIDATION
@@ -36,8 +37,8 @@ class FinishedCanRun(FinishedRun):
     """Read what the stages of a run have left behind, its evaluation among them."""
 
     def __init__(self, output: OutputDirectory) -> None:
-        """Read `run.json`; RunError if there is none, or no evaluation has finished."""
-        super().__init__(output)
+        """Read `run.json`; RunError if there is none of this family, or no evaluation has finished."""
+        super().__init__(output, FAMILY)
         self._evaluations = self.evaluations()
 
     @property

@@ -34,17 +34,18 @@ def summary_table(results: Results) -> Table:
                 format_share(scenario.false_alarm_rate),
             ]
         )
-    header = ["scenario", "attacks found", "after", "F1 (95 %)", "false alarms", "in", "of windows"]
+    header = ["scenario", "attacks found", "median delay", "F1 (95 %)"]
+    header += ["false alarms", "benign time", "benign windows in alarm"]
     caption = (
-        f"{DEFAULT_DETECTOR} ({results.detector.name}) on test recordings; false alarms: those that meet no attack, and"
-        " in how much time without one; of windows: without an attack and yet in an alarm, right after an attack, too"
+        f"{DEFAULT_DETECTOR} ({results.detector.name}) on test recordings. A false alarm meets no attack; benign"
+        " windows in alarm are also those right after an attack, whose alarm is not over yet"
     )
     return Table.of(header, rows, caption)
 
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
     """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
-    header = ["scenario", "windows", "attacks", *columns, "AUC of networks", "false-alarm rate", "F1 over seeds"]
+    header = ["scenario", "windows", "attacks", *columns, "AUC of networks", "benign in alarm", "F1 over seeds"]
     rows = []
     for name, scenario in results.scenarios.items():
         values = [format_value(getattr(scenario, column)) for column in columns]
@@ -89,14 +90,13 @@ def hidden_table(results: Results) -> Table | None:
     if not known:
         return None
     counts = [name for name in COUNT_NAMES if any(name in row.recall_by_count for row in known.values())]
-    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "false-alarm rate 95 %", "per hour"]
+    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "benign in alarm 95 %"]
     header += ["episodes", "delay s", "worst"]
     body = []
     for name, row in known.items():
         found = [row.recall_by_count.get(count) for count in counts]
         cells = ["-" if one is None else f"{format_share(one.recall)} of {one.num_windows:,}" for one in found]
         cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
-        cells += [format_short(row.false_alarms_per_hour)]
         episodes = row.episodes
         if episodes is None or not episodes.num_episodes:
             cells += ["-"] * 3
@@ -104,9 +104,7 @@ def hidden_table(results: Results) -> Table | None:
             cells += [f"{episodes.num_found}/{episodes.num_episodes}"]
             cells += [format_short(episodes.median_delay_s), format_short(episodes.worst_delay_s)]
         body.append([name, *cells])
-    caption = (
-        "what hides behind the F1: recall by injected messages in a window; false alarms of windows; attacks found"
-    )
+    caption = "what hides behind the F1: recall by injected messages in a window, benign windows in alarm, attacks"
     rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
     shares = [
         f"{kind} {rate.num_false_alarms:,} of {rate.num_windows:,}"
@@ -114,12 +112,12 @@ def hidden_table(results: Results) -> Table | None:
         if rate is not None
     ]
     if shares:
-        caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
+        caption += f"; benign validation windows in alarm: {', '.join(shares)}"
     return replace(Table.of(header, body, caption, key="what-hides"), is_detail=True)
 
 
 def vehicles_table(results: Results) -> Table | None:
-    """Return how false alarms spread over vehicles, one row per scenario; None where none has several."""
+    """Return how benign windows in alarm spread over vehicles, one row per scenario; None where none has several."""
     rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
         "validation": results.detector.validation
     }
@@ -138,7 +136,7 @@ def vehicles_table(results: Results) -> Table | None:
         cells += [f"{median(shares.values()):.3%}", f"{shares[worst]:.3%} ({worst})", f"{pooled:.3%}"]
         body.append([name, *cells, format_short(episodes / hours if hours else None)])
     header = ["scenario", "vehicles", "without", "windows", "median vehicle", "worst", "pooled", "alarms an hour"]
-    caption = "false alarms of windows by vehicle; alarms less than a second apart are one"
+    caption = "benign windows in alarm by vehicle; alarms an hour: less than a second apart they are one"
     return replace(Table.of(header, body, caption, key="vehicles"), is_detail=True) if body else None
 
 

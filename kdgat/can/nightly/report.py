@@ -99,7 +99,7 @@ class NightlyReport:
         metric = self.rule.metric
         # Short words: the Prefect UI cuts off what is wider than its column.
         header = ["scenario", "windows", f"{metric} new", "in service", "change"]
-        header += ["false alarms", "in service", "change"]
+        header += ["benign in alarm", "in service", "change"]
         rows = []
         for scenario, scores in new.items():
             other = current.get(scenario, {})

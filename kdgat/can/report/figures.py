@@ -61,7 +61,7 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
             legendgroup="chosen threshold",
-            hovertemplate="chosen threshold<br>false alarms %{x:.4f}<br>detected %{customdata}<extra></extra>",
+            hovertemplate="chosen threshold<br>benign in alarm %{x:.4f}<br>detected %{customdata}<extra></extra>",
         )
     figure.update_xaxes(
         type="log",

@@ -53,7 +53,7 @@ def document(content: RunContent[Results]) -> Document:
             f" {results.data.num_attack_windows:,} of them with attack messages.",
             "Detector": _detector_words(detector),
             "Decision rule": f"{detector.rule} It uses no test labels.",
-            "False alarms on validation": detector.false_alarm_rate.sentence
+            "Benign windows in alarm on validation": detector.false_alarm_rate.sentence
             if detector.false_alarm_rate
             else "Not stated: there were no benign validation windows.",
         },
@@ -139,8 +139,8 @@ def _hidden(results: Results, missing: list[str]) -> Section:
         section.paragraphs.append("Not in results.json.")
         return section
     section.paragraphs.append(
-        "A window is a few dozen milliseconds, so a small share of false alarms can be many in an hour. And an attack"
-        " of many messages is found more easily than a single message, which a recall over all windows does not show."
+        "An attack of many messages is found more easily than a single message, which a recall over all windows does"
+        " not show."
     )
     section.tables += found
     section.folded_text["What the columns mean"] = "\n".join(tables.HIDDEN_MEANINGS)

@@ -53,7 +53,8 @@ def explanations(results: Results, missing: list[str]) -> Section:
     section.paragraphs.append(
         "Of attacked windows that raise an alarm, hit@1 is the share in which the most suspicious identifier is one"
         " whose messages were injected, or are kept off the bus; hit@3, in which one of the three most suspicious is."
-        " Random is what identifiers of the same windows in a random order would hit."
+        " Random is what identifiers of the same windows in a random order would hit. Attacked windows without an"
+        " attacked identifier in them are left out, as where one that is kept off the bus is not missed yet."
     )
     namers = list(dict.fromkeys(row.named_by for row in known.values()))
     named = (

@@ -23,7 +23,7 @@ DECISION_COLUMNS = (
     ("Specificity", "specificity", "share of benign windows without alarm"),
     ("Balanced acc.", "balanced_accuracy", "mean of recall and specificity"),
     ("MCC", "mcc", "Matthews correlation"),
-    ("False alarms", "false_alarm_rate", "share of benign windows with alarm"),
+    ("Benign in alarm", "false_alarm_rate", "share of benign windows in alarm"),
 )
 RANKING_COLUMNS = (
     ("AUC", "auc", "area under the ROC curve"),
@@ -35,14 +35,13 @@ SEED_COLUMNS = (
     ("Recall", "recall"),
     ("AUC", "auc"),
     ("PR-AUC", "pr_auc"),
-    ("False alarms", "false_alarm_rate"),
+    ("Benign in alarm", "false_alarm_rate"),
 )
 COST_COLUMNS = ("Model", "Parameters", "Weights, kB", "ms per window, median", "99 %", "Windows per s, in batches")
 MAX_SCENARIO_COLUMNS = 6
 HIDDEN_MEANINGS = (
     "1 msg, 2-3 msg, ...: recall of attacked windows that hold so many injected messages; 0: messages are kept away",
-    "F1 95 %, false alarms 95 %: intervals by drawing blocks of consecutive windows again",
-    "per hour: windows with a false alarm per hour of traffic without attacks",
+    "F1 95 %, benign in alarm 95 %: intervals by drawing blocks of consecutive windows again",
     "episodes: attacks with an alarm before they are over, of all; attacked windows within a second are one attack",
     "delay s, worst: seconds from the start of an attack to the end of the first window with an alarm",
 )
@@ -91,14 +90,14 @@ def confusion_table(scenarios: Mapping[str, WindowMetrics]) -> Table:
         counts.append((benign[0], sum(benign)))
         rows.append([Cell(name), *(Cell(f"{count:,}", format_share(count / whole if whole else None))
                                    for count, whole in counts)])  # fmt: skip
-    header = ["Scenario", "Attacked, found", "Attacked, missed", "Benign, false alarm", "Benign, no alarm"]
+    header = ["Scenario", "Attacked, found", "Attacked, missed", "Benign, in alarm", "Benign, no alarm"]
     return Table([Cell(heading) for heading in header], rows, "Confusion matrix: windows by truth and decision.")
 
 
 def meanings() -> str:
     """Explain the columns of `metrics_tables` one per line."""
     columns = [f"{heading}: {meaning}" for heading, _, meaning in (*DECISION_COLUMNS, *RANKING_COLUMNS)]
-    return "\n".join([*columns, "Found at FPR: recall of the best threshold with at most this share of false alarms"])
+    return "\n".join([*columns, "Found at FPR: recall at the best threshold with at most this share benign in alarm"])
 
 
 def seeds_table(results: Results) -> Table | None:

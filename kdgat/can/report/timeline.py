@@ -23,7 +23,7 @@ KEYS = (
     Key("under attack", "#f0c4a8", symbol="■"),
     Key("threshold", ORANGE, "dash"),
     Key("missed attack", BLACK, symbol="◯"),
-    Key("false alarm", PURPLE, symbol="✕"),
+    Key("benign, in alarm", PURPLE, symbol="✕"),
 )
 TICKS = (0.0001, 0.01, 0.5, 0.99, 0.9999)
 
@@ -98,7 +98,7 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
     )
     false_alarms, misses = np.flatnonzero(decision & ~label), np.flatnonzero(label & ~decision)
     for mistakes, text, symbol, colour in (
-        (false_alarms, "false alarm", "x-thin", PURPLE),
+        (false_alarms, "benign, in alarm", "x-thin", PURPLE),
         (misses, "missed attack", "circle-open", BLACK),
     ):
         if mistakes.size:
@@ -135,7 +135,7 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
     text = (
         f"{counted(rows.size, 'window')}, {under_attack:,} under attack"
         f"{f' in {len(periods):,} shaded periods' if len(periods) > 1 else ''};"
-        f" {misses.size:,} missed, {counted(false_alarms.size, 'false alarm')};"
+        f" {misses.size:,} missed, {false_alarms.size:,} benign in alarm;"
         f" threshold {float(sigmoid(threshold)):.3g}."
     )
     return Picture(name, figure, text, f"Attack probability over time, {name}: {text}", KEYS, is_wide=True)

@@ -194,8 +194,7 @@ def several_channels(path: Path, counts: dict[str, int]) -> RecordingError:
     chosen = max(counts, key=lambda name: counts[name])
     return RecordingError(
         path,
-        f"holds {len(counts)} channels: {list_channels(counts)}; choose one, for instance channel={chosen!r} "
-        f"(--channel {chosen})",
+        f"holds {len(counts)} channels: {list_channels(counts)}; choose one, for instance --channel {chosen}",
     )
 
 

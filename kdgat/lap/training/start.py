@@ -33,13 +33,11 @@ def find_run(path: Path) -> FinishedRun | Path:
 
     Raises:
         StageInputError: if neither is there.
+        RunError: if it is a run of another family.
     """
     output = OutputDirectory(path)
     if output.index_path.is_file():
-        run = FinishedRun(output)
-        if run.index.family != FAMILY:
-            raise StageInputError(f"{path} is a run of family {run.index.family!r}: name one of `kdgat train lap`")
-        return run
+        return FinishedRun(output, FAMILY)
     weights = path if path.is_file() else RunDirectory(path).weights_path
     if not weights.is_file():
         raise StageInputError(

@@ -167,3 +167,24 @@ def test_a_log_whose_clock_is_right_says_its_time_once() -> None:
     (alarm, *_) = _watched(_log("suppressed"))[1]
     AlarmWriter(stream, "table").write(alarm, 0.0)
     assert "in the log" not in stream.getvalue()
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_terminal_breaks_an_alarm_between_words_and_leaves_the_first_column_free(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    (alarm,) = _watched(_log("suppressed"))[1]
+    stream, wide = _Terminal(), io.StringIO()
+    alarm = replace(alarm, suspects=alarm.suspects[:1] * 5)
+    for one in (stream, wide):
+        AlarmWriter(one, "table", has_heading=True).write(alarm, 0.0)
+    first, *others = stream.getvalue().splitlines()
+    assert first == wide.getvalue()[: len(first)]
+    assert others
+    assert all(line.startswith(" " * 13) and len(line) <= 80 for line in others)
+    assert stream.getvalue().split() == wide.getvalue().split()

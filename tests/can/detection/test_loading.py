@@ -159,7 +159,7 @@ def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
         load_detector(run.output.path, seed=7)
     with pytest.raises(UserError, match="the arrival clock decides no longer: give --detector habits"):
         load_detector(run.output.path, "clock")
-    with pytest.raises(UserError, match="no attention network"):
+    with pytest.raises(UserError, match=r"^baseline: count_excess is no attention network"):
         load_detector(run.output.path, "baseline: count_excess")
     refused = kdgat("model", "export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr
     assert refused == "error: fusion is not one attention network: give --model, one of normal\n"

@@ -62,12 +62,14 @@ def test_score_threshold_attack_and_mistakes_are_drawn() -> None:
     decided = decisions(SCORES, RULE)
     np.testing.assert_array_equal(decided, SCORES.probability >= 0.5)
     picture = score_along_recording(SCORES, 0, decided, RULE)
-    assert "5 windows, 3 under attack in 2 shaded periods; 1 missed, 1 false alarm; threshold 0.5" in picture.caption
+    assert (
+        "5 windows, 3 under attack in 2 shaded periods; 1 missed, 1 benign in alarm; threshold 0.5" in picture.caption
+    )
     np.testing.assert_allclose(column(trace(picture.figure, "score")["x"]), [0, 1, 2, 3, 4])
     expected = np.log(SCORES.probability[:5] / (1 - SCORES.probability[:5]))
     np.testing.assert_allclose(column(trace(picture.figure, "score")["y"]), expected, rtol=1e-4)
     assert column(trace(picture.figure, "missed attack")["x"]).tolist() == [2.0]
-    assert column(trace(picture.figure, "false alarm")["x"]).tolist() == [3.0]
+    assert column(trace(picture.figure, "benign, in alarm")["x"]).tolist() == [3.0]
     assert trace(picture.figure, "threshold")["y"] == [0.0, 0.0]
     band = trace(picture.figure, "under attack")
     assert [x for x in band["x"] if x is not None] == [1.0, 1.0, 3.0, 3.0, 4.0, 4.0, 5.0, 5.0]

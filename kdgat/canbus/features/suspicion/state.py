@@ -147,9 +147,10 @@ class SuspicionState:
         return sum(array.nbytes for array in known)
 
     def count_judged(self) -> tuple[int, int]:
-        """Count the identifiers that come evenly and often enough to be judged, and those that come often enough."""
+        """Count the identifiers that come evenly, often and long enough to be judged, and those without the first."""
         before = np.where(self._habits[:, habit.IS_RECALLED] > 0.0, RECALLED, 0.0)  # this log, by the profile's count
-        seen = self._habits[:, habit.SEEN] - before > habit.BELIEVED_AFTER
+        lasted_s = self._habits[:, habit.LAST] - self._habits[:, habit.FIRST]
+        seen = (self._habits[:, habit.SEEN] - before > habit.BELIEVED_AFTER) & (lasted_s > habit.BELIEVED_S)
         is_even = (self._habits[:, habit.LEARNED] >= habit.BELIEVED_AFTER) & (self._habits[:, habit.EVENNESS] > EVEN)
         return int((seen & is_even).sum()), int(seen.sum())
 
