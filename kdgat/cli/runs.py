@@ -37,7 +37,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
     from kdgat.run import counted
 
     found, unreadable = read_runs(folder, family)
-    found.sort(key=lambda run: run.index.created)
+    found.sort(key=_begun)
     if as_json:
         _print_json([_as_json(run) for run in found])
     elif found:
@@ -49,7 +49,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
                 run.dataset or "-",
                 str(run.index.config.get("preset") or "-"),
                 " ".join(map(str, run.seeds)),
-                run.index.created[:16].replace("T", " "),
+                _begun(run)[:16].replace("T", " "),
                 _took(run, run.index.stages),
                 ", ".join(filter(None, (run.state, _left(run)))),
                 f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
@@ -75,8 +75,9 @@ def show(
     from kdgat.family import find_family, flattened, read_summary
     from kdgat.family.summary import FINISHED
     from kdgat.run import OutputDirectory, Table, counted
+    from kdgat.run.attempts import attempts_at
 
-    found = read_summary(run)
+    found, output = read_summary(run), OutputDirectory(run)
     for text in _unwatched([found]):
         say(text)
     if as_json:
@@ -84,14 +85,14 @@ def show(
         return
     if tables:
         family = find_family(found.index.family)
-        _print_tables(family.tables(family.results.read(OutputDirectory(run).results_path)))
+        _print_tables(family.tables(family.results.read(output.results_path)))
         return
     files = f"{found.dataset} ({counted(len(found.data), 'file')})"
     about = [
         ["run", str(run)],
         ["family", found.index.family],
         ["state", found.state],
-        ["started", found.index.created],
+        ["started", _begun(found)],
         ["took", _took(found, found.index.stages)],
         *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
         *([["data", files.strip()]] if found.data or found.dataset else []),
@@ -102,7 +103,8 @@ def show(
     usual = _preset_of(found)
     own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
     stages = [
-        [one.name, one.state, _took(found, [one]), str(one.attempts), _stands(found, one)] for one in found.index.stages
+        [one.name, one.state, _took(found, [one]), str(len(attempts_at(output, one))), _stands(found, one)]
+        for one in found.index.stages
     ]
     header = ["stage", "state", "took", "attempts", "why"]
     if not any(row[-1] for row in stages):
@@ -116,16 +118,21 @@ def show(
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
     _print_tables([table for table in shown if table.rows])
-    if (report := OutputDirectory(run).report_path).is_file():
+    if (report := output.report_path).is_file():
         typer.echo(f"report   {report}")
     if found.state != FINISHED:
-        typer.echo(f"goes on  kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun")
+        try:
+            command = output.command_path.read_text().strip().removeprefix(f"cd {shlex.quote(str(Path.cwd()))} && ")
+        except OSError:  # begun in Python, or by an older version
+            command = f"kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun"
+        typer.echo(f"goes on  {command}")
 
 
 @app.command()
 def why(run: RunPath, stage: StageName = None) -> None:
     """Say why stages ran instead of being taken from an earlier command: which key, input or code differed."""
     from kdgat.run import OutputDirectory, StageState
+    from kdgat.run.attempts import attempts_at
     from kdgat.run.rerun import describe_rerun
 
     output = OutputDirectory(run)
@@ -137,6 +144,8 @@ def why(run: RunPath, stage: StageName = None) -> None:
             text = f"was taken from an earlier command{f' ({record.reason})' if record.reason else ''}"
         else:
             text = describe_rerun(output, index, record) or "ran for the first time here"
+            if (attempts := len(attempts_at(output, record))) > 1:
+                text += f"; attempt {attempts} went on with it"
         typer.echo(f"{record.name}: {text}")
 
 
@@ -366,6 +375,13 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
 
 
+def _begun(run: RunSummary) -> str:
+    from kdgat.run import OutputDirectory
+    from kdgat.run.attempts import begun
+
+    return begun(OutputDirectory(run.path), run.index)
+
+
 def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
     """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
     from kdgat.run import OutputDirectory
@@ -439,7 +455,7 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
         "dataset": run.dataset,
         "preset": run.index.config.get("preset"),
         "seeds": run.seeds,
-        "created": run.index.created,
+        "created": _begun(run),
         "state": run.state,
         "validation": None if run.objective is None else _measure_as_json(run.objective),
         "scores": {one.name: _measure_as_json(one) for one in run.measures},
