@@ -297,6 +297,7 @@ def usage(
     from kdgat.cli.tables import output_console, print_rows
     from kdgat.cluster import format_walltime, load_site
     from kdgat.cluster.usage import efficiencies, find_history, read_usages
+    from kdgat.run.attempts import filled_columns
 
     folder = find_history(place, load_site(site) if site is not None else None)
     chosen = [one for one in read_usages(folder) if family in (None, one.family) and stage in (None, one.stage)]
@@ -316,9 +317,9 @@ def usage(
         {
             "stage": f"{one['family']} {one['stage']}",
             "device": one["device"],
-            "attempts": one["attempts"],
-            "runs": one["runs"],
-            "walltime": format_walltime(round(one["wall_s"])),
+            "attempts": str(one["attempts"]),
+            "runs": str(one["runs"]),
+            "median walltime": format_walltime(round(one["wall_s"])),
             "of walltime": share(one["walltime_share"]),
             "peak memory": f"{one['rss_mib']}M" if one["rss_mib"] else "",
             "of memory": share(one["memory_share"]),
@@ -328,6 +329,7 @@ def usage(
         }
         for one in found
     ]
+    rows = filled_columns(rows)
     headings = ["of asked" if heading.startswith("of ") else heading for heading in rows[0]]
     print_rows(output_console(), headings, [list(row.values()) for row in rows], right=headings[2:])
 
