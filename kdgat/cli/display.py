@@ -259,7 +259,8 @@ class TerminalWatcher(_Watcher):
             self._progress.remove_task(self._waiting)
             self._waiting = None
         if record.state == StageState.RUNNING:
-            self._bars[record.name] = self._progress.add_task(record.name, total=1.0, words="starting")
+            short = next(short for short, one in index.short_names().items() if one.name == record.name)
+            self._bars[record.name] = self._progress.add_task(short, total=1.0, words="starting")
             return
         bar = self._bars.pop(record.name, None)
         took = ""
