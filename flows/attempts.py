@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 from kdgat.cluster import AttemptLedger, AttemptRecord, EndKind, Resources, Site, StopRequest, decide
 from kdgat.cluster.child import OnLine, OnProgress, checkpoint_marker, describe_limit, run_child
 from kdgat.cluster.decision import Decision, History, Retry
-from kdgat.cluster.ending import AttemptEnd, Because
+from kdgat.cluster.ending import AttemptEnd, Because, of_outcome
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.usage import append_usage, run_name, usage_of
 from kdgat.stage import (
@@ -242,14 +242,3 @@ class LocalAttempts:
 
     def close(self) -> None:
         """Do nothing: attempts share nothing."""
-
-
-def of_outcome(outcome: Outcome, **common: Any) -> AttemptEnd:
-    """Translate what the stage wrote about itself."""
-    match outcome:
-        case Finished():
-            return AttemptEnd(EndKind.FINISHED, outcome.describe_metrics() or "finished", outcome, **common)
-        case Paused(reason=reason):
-            return AttemptEnd(EndKind.PAUSED, reason, outcome, **common)
-        case Failed():
-            return AttemptEnd(EndKind.FAILED, outcome.describe(), outcome, **common)

@@ -16,10 +16,10 @@ from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_names, watcher_script
 from kdgat.cluster.site import PERSONAL_DIRECTIVES, PERSONAL_KEYS
 from kdgat.run import OutputDirectory
+from kdgat.run.directory import REPLAN
 
 COMMAND: Final = "kdgat.cli.main"
 OPTION: Final = "--detach"
-REPLAN: Final = "--replan"  # asked for once, and not by each watcher that follows
 SECRETS: Final = ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY")  # without which an API may not let the job in
 
 

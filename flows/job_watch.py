@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from flows.attempts import Attempt, of_outcome
+from flows.attempts import Attempt
 from flows.log_tail import LogTail
 from kdgat.cluster import EndKind, Site, decide, format_memory
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, describe_limit, read_progress
 from kdgat.cluster.clock import Clock, Heartbeat, Patience, StartTimeout
 from kdgat.cluster.decision import Stop
-from kdgat.cluster.ending import AttemptEnd, Because
+from kdgat.cluster.ending import AttemptEnd, Because, of_outcome
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, cancel_jobs
 from kdgat.cluster.script import SIGNS_OF_LIFE, is_job_of, job_names

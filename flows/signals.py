@@ -92,6 +92,9 @@ def _leave_or_stop(stop: StopRequest, name: str, is_cancelled: Callable[[], bool
 
 def _say(line: str) -> None:
     """Write past Python's stream: a handler may run in the middle of a write, where `print` is refused."""
+    if hasattr(sys.stderr, "rich_proxied_file"):  # bars are drawn there: a line past them would freeze them
+        threading.Thread(target=print, args=(line.lstrip(),), kwargs={"file": sys.stderr}, daemon=True).start()
+        return
     with suppress(OSError):
         os.write(sys.stderr.fileno(), f"{line}\n".encode())
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from flows.attempts import AttemptContext, Conclusion, Stage, of_outcome, run_to_end
+from flows.attempts import AttemptContext, Conclusion, Stage, run_to_end
 from flows.execution import Execution
 from kdgat.cluster import AttemptLedger, Site, StopRequest, decide
 from kdgat.cluster.attempts import finished_outcome
 from kdgat.cluster.decision import LONGEST_OUTAGE_DELAY_S, History, Retry
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, of_outcome
 from kdgat.run import OutputDirectory, PlannedStage, StageState
 from kdgat.stage import Failed, FailureKind, Finished, StageBusyError
 from kdgat.stage.faults import is_environment_fault, with_causes

@@ -25,6 +25,8 @@ from kdgat.family import (
 )
 from kdgat.registry import find_model
 from kdgat.run import WEIGHTS, FinishedRun, Measure, OutputDirectory, Run, RunConfig, RunError, StageState, run_locally
+from kdgat.run.attempts import attempts_at, begun
+from kdgat.run.directory import RUNS
 from kdgat.run.finished import has_results
 from kdgat.stage import RunDirectory
 
@@ -69,9 +71,14 @@ class SavedRun:
     @property
     def stages(self) -> DataFrame:
         """Return a row per stage: its kind, scale, seed, state, attempts, and why it ended so."""
-        names = ("stage", "scale", "seed", "state", "attempts")
+        names = ("stage", "scale", "seed", "state")
         rows = [
-            {"name": one.name, **{key: getattr(one, key) for key in names}, "reason": one.reason}
+            {
+                "name": one.name,
+                **{key: getattr(one, key) for key in names},
+                "attempts": len(attempts_at(self._output, one)),
+                "reason": one.reason,
+            }
             for one in self._output.read_index().stages
         ]
         return _frame(rows, "name")
@@ -120,7 +127,13 @@ def plan(
 ) -> Run:
     """Plan a run: its stages, in `plan`, and its configuration; `options` are those of `kdgat train FAMILY`."""
     found = find_family(family)
-    return found.plan(_configured(found, preset, seeds, config, overrides, options, is_plan=True))
+    settings = _configured(found, preset, seeds, config, overrides, options, is_plan=True)
+    planned = found.plan(settings)
+    try:
+        found.check(settings, RUNS)
+    except UserError as error:  # a plan needs no data
+        logger.warning("`kdgat.train` refuses this as long as that is so: %s", error)
+    return planned
 
 
 def train(
@@ -214,9 +227,10 @@ def list_runs(folder: Path | str = "runs", *, family: str | None = None) -> Data
             {
                 "path": str(run.path),
                 "family": run.index.family,
-                "created": run.index.created,
+                "created": begun(OutputDirectory(run.path), run.index),
                 "state": run.state,
                 "validation": None if run.objective is None else run.objective.value,
+                "validation_measure": None if run.objective is None else run.objective.name,
                 **{f"results.{one.name}": one.value for one in run.measures},
                 **{f"config.{key}": value for key, value in flattened(run.index.config).items()},
             }

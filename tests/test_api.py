@@ -44,6 +44,20 @@ def test_a_plan_is_that_of_the_command(toy: Family) -> None:
     assert [one.name for one in planned.plan] == ["prepare", "line-seed1", "evaluation-seed1"]
     assert planned.config.model_dump()["data"]["points"] == 64
     assert kdgat.plan("toy", config=planned.config.model_dump(mode="json")).config == planned.config
+    assert repr(planned) == "Run(toy: prepare, line-seed1, evaluation-seed1)"
+
+
+def test_a_plan_without_its_data_is_one_and_says_that_it_cannot_train(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert len(kdgat.plan("can", dataset="nowhere", data_root=tmp_path).plan) > 1
+    assert "refuses this as long as that is so" in caplog.text
+    assert "nowhere" in caplog.text
+
+
+def test_the_face_lists_what_it_gives_alone() -> None:
+    assert set(kdgat.__all__) <= set(dir(kdgat))
+    assert not {"TYPE_CHECKING", "lazy_names"} & set(dir(kdgat))
 
 
 def test_training_leaves_the_directory_of_the_command_behind(run: kdgat.SavedRun, toy: Family, tmp_path: Path) -> None:
@@ -77,6 +91,7 @@ def test_a_run_is_read_as_data_frames(run: kdgat.SavedRun) -> None:
     assert list(listed.index) == [str(run.path)]
     assert listed["config.data.points"].tolist() == ["64"]
     assert listed["validation"].tolist() == [run.validation.value]
+    assert listed["validation_measure"].tolist() == [run.validation.name]
 
 
 def test_the_same_call_trains_nothing_again_and_another_seed_alone(run: kdgat.SavedRun) -> None:
@@ -140,7 +155,7 @@ def test_a_misspelt_option_key_or_family_is_answered_with_the_right_one(toy: Fam
         kdgat.plan("toy", overrides={"training.max_epoch": 3})
     with pytest.raises(kdgat.UserError, match="can needs dataset and data_root, unless config gives it"):
         kdgat.train("can", tmp_path)
-    with pytest.raises(ValueError, match="toy"):
+    with pytest.raises(ValueError, match=r"toy.*; did you mean 'toy'"):
         kdgat.plan("tyo")
     with pytest.raises(RunError, match=r"run\.json is missing"):
         kdgat.load_run(tmp_path)

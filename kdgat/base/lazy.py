@@ -38,6 +38,6 @@ def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[
         return value
 
     def list_names() -> list[str]:
-        return sorted({*vars(face), *names})
+        return sorted({*vars(face), *names} - {"TYPE_CHECKING", "lazy_names"})
 
     return list(names), load, list_names

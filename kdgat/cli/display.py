@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.markup import escape
 from rich.progress import (
     BarColumn,
@@ -234,13 +235,23 @@ class _WordsColumn(TextColumn):
         return text
 
 
+class _Bars(Progress):
+    """Bars that leave room at the right for the ^C that a terminal echoes: on a line of its own it would freeze one."""
+
+    width: int | None = None
+
+    def get_renderable(self) -> RenderableType:
+        """Return them in this width."""
+        return Constrain(super().get_renderable(), self.width)
+
+
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
     def open(self) -> None:
         """Turn a wheel until the first stage."""
         self._bars: dict[str, TaskID] = {}
-        self._progress = Progress(
+        self._progress = _Bars(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24 if self.console.width >= ROOMY else 8),
@@ -250,6 +261,7 @@ class TerminalWatcher(_Watcher):
             console=self.console,
             transient=True,
         )
+        self._progress.width = self.console.width - len(" ^C")
         self._progress.start()
         self._waiting: TaskID | None = self._progress.add_task(WAIT, total=None, words="")
         self._run: TaskID | None = None
@@ -260,7 +272,8 @@ class TerminalWatcher(_Watcher):
             self._progress.remove_task(self._waiting)
             self._waiting = None
         if record.state == StageState.RUNNING:
-            self._bars[record.name] = self._progress.add_task(record.name, total=1.0, words="starting")
+            short = next(short for short, one in index.short_names().items() if one.name == record.name)
+            self._bars[record.name] = self._progress.add_task(short, total=1.0, words="starting")
             return
         bar = self._bars.pop(record.name, None)
         took = ""

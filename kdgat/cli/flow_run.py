@@ -113,6 +113,9 @@ def detach_or_watch(
         from flows.detachment import detach as submit
 
         print(submit(output, site, words))
+    with site.creating_files():
+        output.note_command(words)
+    if how.detach:
         return 0
     end = watch_flow(output, lambda _: run(), quiet=how.quiet)
     return EXIT_STOPPED if end is None else report_end(end, output, print_results)

@@ -38,7 +38,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
     from kdgat.run import counted
 
     found, unreadable = read_runs(folder, family)
-    found.sort(key=lambda run: run.index.created)
+    found.sort(key=_begun)
     if as_json:
         _print_json([_as_json(run) for run in found])
     elif found:
@@ -50,7 +50,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
                 run.dataset or "-",
                 str(run.index.config.get("preset") or "-"),
                 " ".join(map(str, run.seeds)),
-                run.index.created[:16].replace("T", " "),
+                _begun(run)[:16].replace("T", " "),
                 _took(run, run.index.stages),
                 ", ".join(filter(None, (run.state, _left(run)))),
                 f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
@@ -76,8 +76,9 @@ def show(
     from kdgat.family import find_family, flattened, read_summary
     from kdgat.family.summary import FINISHED
     from kdgat.run import OutputDirectory, Table, counted
+    from kdgat.run.attempts import attempts_at
 
-    found = read_summary(run)
+    found, output = read_summary(run), OutputDirectory(run)
     for text in _unwatched([found]):
         say(text)
     if as_json:
@@ -85,14 +86,14 @@ def show(
         return
     if tables:
         family = find_family(found.index.family)
-        _print_tables(family.tables(family.results.read(OutputDirectory(run).results_path)))
+        _print_tables(family.tables(family.results.read(output.results_path)))
         return
     files = f"{found.dataset} ({counted(len(found.data), 'file')})"
     about = [
         ["run", str(run)],
         ["family", found.index.family],
         ["state", found.state],
-        ["started", found.index.created],
+        ["started", _begun(found)],
         ["took", _took(found, found.index.stages)],
         *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
         *([["data", files.strip()]] if found.data or found.dataset else []),
@@ -103,7 +104,8 @@ def show(
     usual = _preset_of(found)
     own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
     stages = [
-        [one.name, one.state, _took(found, [one]), str(one.attempts), _stands(found, one)] for one in found.index.stages
+        [one.name, one.state, _took(found, [one]), str(len(attempts_at(output, one))), _stands(found, one)]
+        for one in found.index.stages
     ]
     header = ["stage", "state", "took", "attempts", "why"]
     if not any(row[-1] for row in stages):
@@ -117,16 +119,21 @@ def show(
         Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
     ]
     _print_tables([table for table in shown if table.rows])
-    if (report := OutputDirectory(run).report_path).is_file():
+    if (report := output.report_path).is_file():
         typer.echo(f"report   {report}")
     if found.state != FINISHED:
-        typer.echo(f"goes on  kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun")
+        try:
+            command = output.command_path.read_text().strip().removeprefix(f"cd {shlex.quote(str(Path.cwd()))} && ")
+        except OSError:  # begun in Python, or by an older version
+            command = f"kdgat train {found.index.family} ... --out {shlex.quote(str(run))}, as it was begun"
+        typer.echo(f"goes on  {command}")
 
 
 @app.command()
 def why(run: RunPath, stage: StageName = None) -> None:
     """Say why stages ran instead of being taken from an earlier command: which key, input or code differed."""
     from kdgat.run import OutputDirectory, StageState
+    from kdgat.run.attempts import attempts_at
     from kdgat.run.rerun import describe_rerun
 
     output = OutputDirectory(run)
@@ -138,6 +145,8 @@ def why(run: RunPath, stage: StageName = None) -> None:
             text = f"was taken from an earlier command{f' ({record.reason})' if record.reason else ''}"
         else:
             text = describe_rerun(output, index, record) or "ran for the first time here"
+            if (attempts := len(attempts_at(output, record))) > 1:
+                text += f"; attempt {attempts} went on with it"
         typer.echo(f"{record.name}: {text}")
 
 
@@ -289,6 +298,7 @@ def usage(
     from kdgat.cli.tables import output_console, print_rows
     from kdgat.cluster import format_walltime, load_site
     from kdgat.cluster.usage import efficiencies, find_history, read_usages
+    from kdgat.run.attempts import filled_columns
 
     folder = find_history(place, load_site(site) if site is not None else None)
     chosen = [one for one in read_usages(folder) if family in (None, one.family) and stage in (None, one.stage)]
@@ -308,9 +318,9 @@ def usage(
         {
             "stage": f"{one['family']} {one['stage']}",
             "device": one["device"],
-            "attempts": one["attempts"],
-            "runs": one["runs"],
-            "walltime": format_walltime(round(one["wall_s"])),
+            "attempts": str(one["attempts"]),
+            "runs": str(one["runs"]),
+            "median walltime": format_walltime(round(one["wall_s"])),
             "of walltime": share(one["walltime_share"]),
             "peak memory": f"{one['rss_mib']}M" if one["rss_mib"] else "",
             "of memory": share(one["memory_share"]),
@@ -320,6 +330,7 @@ def usage(
         }
         for one in found
     ]
+    rows = filled_columns(rows)
     headings = ["of asked" if heading.startswith("of ") else heading for heading in rows[0]]
     print_rows(output_console(), headings, [list(row.values()) for row in rows], right=headings[2:])
 
@@ -365,6 +376,13 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     queue = Slurm().queue() if detached else None  # asked once for all
     said = [(run, describe_unwatched(output, queue)) for run, output in detached]
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
+
+
+def _begun(run: RunSummary) -> str:
+    from kdgat.run import OutputDirectory
+    from kdgat.run.attempts import begun
+
+    return begun(OutputDirectory(run.path), run.index)
 
 
 def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
@@ -439,7 +457,7 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
         "dataset": run.dataset,
         "preset": run.index.config.get("preset"),
         "seeds": run.seeds,
-        "created": run.index.created,
+        "created": _begun(run),
         "state": run.state,
         "validation": None if run.objective is None else _measure_as_json(run.objective),
         "scores": {one.name: _measure_as_json(one) for one in run.measures},

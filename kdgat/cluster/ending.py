@@ -3,9 +3,9 @@
 import signal
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
-from kdgat.stage import Failed, FailureKind, Outcome, Paused
+from kdgat.stage import Failed, FailureKind, Finished, Outcome, Paused
 
 
 class Because(StrEnum):
@@ -117,3 +117,14 @@ class AttemptEnd:
         if self.kind is EndKind.FINISHED or not name_checkpoint:
             checkpoint = ""
         return "; ".join(part for part in (job, self.message, checkpoint) if part)
+
+
+def of_outcome(outcome: Outcome, **common: Any) -> AttemptEnd:
+    """Translate what the stage wrote about itself."""
+    match outcome:
+        case Finished():
+            return AttemptEnd(EndKind.FINISHED, outcome.describe_metrics() or "finished", outcome, **common)
+        case Paused(reason=reason):
+            return AttemptEnd(EndKind.PAUSED, reason, outcome, **common)
+        case Failed():
+            return AttemptEnd(EndKind.FAILED, outcome.describe(), outcome, **common)

@@ -14,6 +14,7 @@ from kdgat.report.consumption import with_consumption
 from kdgat.report.content import read_run, read_stage
 from kdgat.report.document import render_document
 from kdgat.run import OutputDirectory, StageState
+from kdgat.run.attempts import begun
 from kdgat.run.directory import DONE_STATES
 from kdgat.run.results import RunResults
 
@@ -73,7 +74,7 @@ def _unfinished(family: Family, output: OutputDirectory) -> Document:
     document = Document(
         title=f"{family.title[:1].upper()}{family.title[1:]}: no results yet",
         sections=[*([shown] if curves else []), provenance(RunContent[Any](output.path, None, index, stages))],
-        origin=f"Begun {index.created.replace('T', ' ')}",
+        origin=f"Begun {begun(output, index).replace('T', ' ')}",
         conclusions=[f"{len(index.stages) - len(states)} of {len(index.stages)} stages are done."],
         facts={"Now": "; ".join(states[:8]) or "all stages are done"},
     )

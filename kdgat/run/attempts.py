@@ -2,23 +2,33 @@
 
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from kdgat.base.text import describe_seconds
 from kdgat.cluster import AttemptLedger, AttemptRecord
 from kdgat.cluster.attempts import OPEN
-from kdgat.run.directory import OutputDirectory, StageRecord, StageState
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 
 
 def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str, str]]:
     """List the attempts at the stages of a run that ended after `started` (seconds since the epoch), in its order."""
-    rows = []
-    for stage in output.read_index().stages:
-        if stage.directory is None:
-            continue
-        for record in AttemptLedger(output.stage_directory(stage)).records:
-            if record.end != OPEN and record.ended >= started:
-                rows.append(_row(stage.name, record))
-    return rows
+    return [
+        _row(stage.name, record)
+        for stage in output.read_index().stages
+        for record in attempts_at(output, stage)
+        if record.end != OPEN and record.ended >= started
+    ]
+
+
+def attempts_at(output: OutputDirectory, stage: StageRecord) -> Sequence[AttemptRecord]:
+    """Return all attempts at a stage of a run, whichever command made them."""
+    return AttemptLedger(output.stage_directory(stage)).records if stage.directory else ()
+
+
+def begun(output: OutputDirectory, index: RunIndex) -> str:
+    """Return when the first attempt at a stage of a run began; before there is any, when its command did."""
+    started = [record.started for stage in index.stages for record in attempts_at(output, stage) if record.started]
+    return datetime.fromtimestamp(min(started), UTC).isoformat(timespec="seconds") if started else index.created
 
 
 def seconds_run(output: OutputDirectory, stages: Sequence[StageRecord]) -> float:
@@ -26,7 +36,7 @@ def seconds_run(output: OutputDirectory, stages: Sequence[StageRecord]) -> float
     spans = sorted(
         (record.started, time.time() if record.end == OPEN else record.ended)
         for stage in stages
-        for record in (AttemptLedger(output.stage_directory(stage)).records if stage.directory else ())
+        for record in attempts_at(output, stage)
         if record.started and (record.end != OPEN or stage.state == StageState.RUNNING)
     )
     total = last = 0.0

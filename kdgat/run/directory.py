@@ -4,9 +4,10 @@ import json
 import os
 import pwd
 import re
+import shlex
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,7 +17,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.base import UserError, write_bytes_atomically
-from kdgat.base.files import write_snapshot
+from kdgat.base.files import make_folder, write_snapshot
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.text import describe_pickled
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
@@ -24,6 +25,8 @@ from kdgat.stage.owner import SILENCE_S, Owner, own, require_free
 
 SCHEMA_VERSION = 1
 SLURM: Final = "slurm"
+RUNS: Final = Path("runs")  # where commands look for output directories
+REPLAN: Final = "--replan"  # asked for once, and by no command that goes on
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
 
@@ -60,7 +63,7 @@ class StageRecord(BaseModel):
     directory: str | None = None  # relative to the output directory; unknown until the inputs exist
     identity: str | None = None
     state: StageState = StageState.PLANNED
-    attempts: int = 0
+    attempts: int = 0  # of the last command
     message: str = ""
 
     @property
@@ -204,6 +207,7 @@ class OutputDirectory(Exclusive):
         self.index_path = self.record_path = self.path / "run.json"
         self.plan_path = self.path / "plan.json"  # of which jobs may be under way
         self.stages_path = self.path / "stages"
+        self.command_path = self.path / "command.sh"  # that a person gave last
         self.latest_path = self.path / "latest"  # links to run directories, under short names
         self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
         self.results_path = self.path / "results.json"
@@ -220,6 +224,8 @@ class OutputDirectory(Exclusive):
             content = self.index_path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             advice = "give the directory that was --out of `kdgat train`"
+            if (listed := RUNS / self.index_path).is_file():
+                advice = f"`kdgat runs list` has it in {RUNS}: give {listed.parent}"
             missing = f"is not the output of a training run: {self.index_path.name} is missing; {advice}"
             raise RunError(f"{self.path} {describe_pickled(self.path, advice) or missing}") from None
         index = read_kept(RunIndex, content, self.index_path, "run the training command again", RunError)
@@ -235,6 +241,12 @@ class OutputDirectory(Exclusive):
             return
         if found != family:
             raise RunError(f"--out {self.path} holds a run of {found}, not of {family}: choose another --out")
+
+    def note_command(self, words: Sequence[str]) -> None:
+        """Keep the command that a person has given, for whoever goes on with it; not that of a job that repeats it."""
+        if not (self.command_path.is_file() and "SLURM_JOB_ID" in os.environ) and make_folder(self.path):
+            command = shlex.join(["kdgat", *(word for word in words if word != REPLAN)])
+            write_snapshot(self.command_path, f"cd {shlex.quote(str(Path.cwd()))} && {command}\n".encode())
 
     def give_up_plan(self) -> None:
         """Forget the plan that jobs may be at: the next command makes its own, and cancels what that one has not."""

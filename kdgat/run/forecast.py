@@ -35,9 +35,10 @@ class Forecast:
     def describe(self) -> str:
         """Write it; empty of a run that is over."""
         stages = counted(self.num_unknown, "stage")
-        if self.remaining is None:
+        left = "" if self.remaining is None else self.remaining.describe()
+        if not left:
             return f"{stages} left" if self.num_unknown else ""
-        return f"{self.remaining.describe()} left" + (f", {stages} unknown" if self.num_unknown else "")
+        return f"{left} left" + (f", {stages} unknown" if self.num_unknown else "")
 
 
 def forecast(

@@ -8,6 +8,9 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
+from kdgat.cluster import AttemptLedger
+from kdgat.cluster.decision import Stop
+from kdgat.cluster.ending import Because, of_outcome
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.plan import Run, find_stage, with_dependencies
 from kdgat.run.rerun import describe_rerun
@@ -107,7 +110,14 @@ def _is_whole(directory: RunDirectory) -> bool:
 
 
 def _run(directory: RunDirectory, quiet: bool) -> tuple[StageState, str]:
-    match run_stage(directory, quiet=quiet):
+    ledger = AttemptLedger(directory)
+    for left in ledger.left_open():
+        ledger.abandon(left, "ProcessLost", "its process ended without a word", Because.FILES)
+    attempt = ledger.open(None)
+    ledger.started(attempt)
+    outcome = run_stage(directory, quiet=quiet)
+    ledger.close(attempt, of_outcome(outcome, checkpoint=directory.newest_checkpoint()), Stop(outcome.status))
+    match outcome:
         case Finished():
             return StageState.FINISHED, ""
         case Paused(reason=reason):

@@ -10,10 +10,13 @@ from typing import Any
 
 from kdgat.base import unknown_key_text
 from kdgat.base.hashes import KnownHashes
+from kdgat.base.text import list_some
 from kdgat.cluster import ResourceRequest
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage import Finished, RunDirectory, StageInput, StageSpec
+
+MOST_STAGES = 10  # that are named where a plan is shown
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class PlannedStage:
         return tuple(dict.fromkeys(reference.stage for reference in self.inputs.values()))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
     """What is to be executed, whatever the family."""
 
@@ -62,6 +65,9 @@ class Run:
     num_threads: int  # of each stage's process
     # What a stage reads that no other stage has written; asked for when the stage is about to start.
     external_inputs: Callable[[PlannedStage], Mapping[str, StageInput]]
+
+    def __repr__(self) -> str:
+        return f"Run({self.family}: {list_some([one.name for one in self.plan], MOST_STAGES)})"
 
 
 def with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[PlannedStage]:

@@ -38,8 +38,8 @@ class Remaining:
         return cls(low, high, *flags) if 0.0 <= low <= high else None
 
     def describe(self) -> str:
-        """Write it rounded, as the bound that it is."""
-        return self.bounds(*(_rounded(seconds) for seconds in (self.low, self.high)))
+        """Write it rounded, as the bound that it is; empty where that says nothing."""
+        return self.bounds(*(_rounded(seconds) for seconds in (self.low, self.high))).replace("at least 0 s", "")
 
     def bounds(self, low: str, high: str) -> str:
         """Write two numbers as what is known of them; where neither bound holds, the larger is as good as any."""
@@ -83,7 +83,8 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
     known = {key: _number(progress, key, 0.0) for key in NUMBERS if _number(progress, key, -1.0) != -1.0}
     remaining = Remaining.of(progress)
     # What people look for comes first: in a narrow terminal the rest is cut.
-    parts = [] if remaining is None else [f"{remaining.describe()} left"]
+    left = "" if remaining is None else remaining.describe()
+    parts = [f"{left} left"] if left else []
     if "epoch" in known:
         most = f"{known['max_epochs']:.0f}" if "max_epochs" in known else "?"
         parts.append(f"epoch {known['epoch'] + 1:.0f}/{most}")

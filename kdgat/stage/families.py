@@ -11,6 +11,7 @@ from importlib import metadata
 from typing import Final
 
 from kdgat.base import UserError
+from kdgat.base.text import suggest
 from kdgat.stage.errors import StageInputError
 
 BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
@@ -55,4 +56,6 @@ def family_package(name: str) -> str:
         return BUILT_IN[name]
     for point in metadata.entry_points(group=ENTRY_POINTS, name=name):
         return point.value
-    raise StageInputError(f"family {name!r} is unknown: choose one of {', '.join(family_names())}")
+    names = family_names()
+    near = suggest(name, names, "")
+    raise StageInputError(f"family {name!r} is unknown: choose one of {', '.join(names)}{near and f'; {near}'}")

@@ -1,6 +1,7 @@
 import io
 import json
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,14 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from flows.signals import stop_on_signals
 from kdgat.base.text import describe_seconds
 from kdgat.cli.display import RESULTS, PlainWatcher, TerminalWatcher, watched
+from kdgat.cluster import Site, StopRequest
 from kdgat.run import EVALUATION, OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from kdgat.run.progress import describe_progress, fraction_done
+from tests.support.waiting import wait_until
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
 
@@ -256,6 +260,28 @@ def test_an_output_path_that_is_a_file_does_not_end_the_display(tmp_path: Path) 
     (tmp_path / "file").touch()
     watcher = PlainWatcher(OutputDirectory(tmp_path / "file" / "below"), recorder(is_terminal=False))
     watcher.look()
+    watcher.close()
+
+
+def test_bars_have_the_short_names_of_their_stages(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    record = StageRecord(name="normal-large-seed0", stage="normal", scale="large", seed=0, state=StageState.RUNNING)
+    output.write_index(RunIndex(family="can", config={}, stages=[record]))
+    watcher.look()
+    (bar,) = watcher._progress.tasks
+    assert bar.description == "normal"
+    watcher.close()
+
+
+def test_what_a_signal_says_stands_above_the_bars_and_freezes_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    with stop_on_signals(StopRequest(), Site(name="local")):
+        signal.raise_signal(signal.SIGINT)
+        wait_until(lambda: "once more to kill them" in text_of(console), "what it says")
     watcher.close()
 
 

@@ -47,6 +47,25 @@ def test_a_detached_run_that_nobody_watches_is_told_of_with_how_to_go_on(
     assert "0 files" not in shown.stdout
 
 
+def test_the_whole_command_goes_on_with_a_run_and_a_job_that_repeats_it_replaces_it_by_nothing(
+    output: OutputDirectory, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.note_command(["train", "lap", "-O", "a=b c", "--replan", "--out", "runs/first"])
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    output.note_command(["train", "lap"])
+    command = "kdgat train lap -O 'a=b c' --out runs/first\n"
+    assert kdgat("runs", "show", str(output.path), status=0).stdout.endswith(f"goes on  {command}")
+    monkeypatch.chdir(output.path)
+    assert kdgat("runs", "show", str(output.path), status=0).stdout.endswith(f" && {command}")
+
+
+def test_a_name_that_is_a_run_of_the_listed_folder_is_answered_with_its_path(
+    output: OutputDirectory, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(output.path.parents[1])
+    assert "`kdgat runs list` has it in runs: give runs/first" in kdgat("runs", "show", "first", status=1).stderr
+
+
 def test_nothing_is_said_of_a_run_that_is_watched_is_done_has_stopped_or_was_never_detached(
     output: OutputDirectory, kdgat: Callable[..., Answer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,6 +22,14 @@ def test_each_stage_shows_what_it_used_of_what_it_asked_for(runs):
     assert lines["can evaluation"][2:] == ["cpu", "1", "1", "01:00:00", "2048M"]
 
 
+def test_what_no_attempt_says_anything_of_has_no_column(runs):
+    shown = kdgat("runs", "usage", runs, status=0).stdout
+    assert "median walltime" in shown
+    assert "GPU busy" not in shown
+    other = kdgat("runs", "usage", runs, "--stage", "evaluation", status=0).stdout
+    assert all(heading not in other for heading in ("of asked", "GiB h unused", "in the queue"))
+
+
 def test_it_is_found_from_the_folder_above(runs):
     assert "can normal" in kdgat("runs", "usage", folder=runs.parent, status=0).stdout
 

@@ -1,13 +1,18 @@
 """A stage that runs again says which key or input differed, and its run directory is found under a short name."""
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kdgat import SavedRun
+from kdgat.cluster import AttemptLedger, EndKind
 from kdgat.family import Family
-from kdgat.run import OutputDirectory, RunError, run_locally
+from kdgat.run import OutputDirectory, RunError, StageState, run_locally
+from kdgat.run.attempts import seconds_run
 from kdgat.run.plan import PlannedStage
 from kdgat.run.rerun import changed_keys, describe_rerun
 from tests.support.command_line import Answer
@@ -56,6 +61,30 @@ def test_stages_that_ran_once_or_were_taken_say_so(toy: Family, tmp_path: Path, 
     assert "prepare: ran for the first time here" in kdgat("runs", "why", str(tmp_path), "prepare", status=0).stdout
     run_locally(run, tmp_path)
     assert "prepare: was taken from an earlier command" in kdgat("runs", "why", str(tmp_path), status=0).stdout
+
+
+def test_a_run_that_was_resumed_began_with_its_first_attempt_and_counts_all_of_them(
+    toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]
+) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    output, began = OutputDirectory(tmp_path), 1_000_000_000.0
+    directory = run_locally(run, tmp_path, only=["prepare"])["prepare"]
+    directory.outcome_path.unlink()
+    (first,) = AttemptLedger(directory).records
+    first.started, first.ended, first.end = began, began + 60, EndKind.PAUSED
+    directory.attempts_path.write_text(first.model_dump_json() + "\n")
+    for _ in range(2):  # resumed, and once more when there is nothing to do
+        run_locally(run, tmp_path)
+    (shown,) = json.loads(kdgat("runs", "list", str(tmp_path), "--json", status=0).stdout)
+    assert shown["created"] == "2001-09-09T01:46:40+00:00"
+    assert list(SavedRun(tmp_path).stages["attempts"]) == [2, 1, 1]
+    assert seconds_run(output, output.read_index().stages) > 60
+    assert re.search(r"took +1 min 0 s\n", kdgat("runs", "show", str(tmp_path), status=0).stdout)
+    run_index = output.read_index()
+    run_index.record("prepare").state = StageState.FINISHED
+    output.write_index(run_index)
+    answer = kdgat("runs", "why", str(tmp_path), "prepare", status=0)
+    assert answer.stdout == "prepare: ran for the first time here; attempt 2 went on with it\n"
 
 
 def test_the_newest_run_directory_of_a_stage_has_a_short_name(
