@@ -79,7 +79,7 @@ def test_a_run_that_was_resumed_began_with_its_first_attempt_and_counts_all_of_t
     assert shown["created"] == "2001-09-09T01:46:40+00:00"
     assert list(SavedRun(tmp_path).stages["attempts"]) == [2, 1, 1]
     assert seconds_run(output, output.read_index().stages) > 60
-    assert re.search(r"took +1 min 0 s\n", kdgat("runs", "show", str(tmp_path), status=0).stdout)
+    assert re.search(r"took +1 min \d+ s\n", kdgat("runs", "show", str(tmp_path), status=0).stdout)
     run_index = output.read_index()
     run_index.record("prepare").state = StageState.FINISHED
     output.write_index(run_index)

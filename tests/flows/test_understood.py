@@ -149,7 +149,7 @@ def test_nothing_but_one_function_cancels_a_job_and_each_call_says_why() -> None
                 calls["scancel"].append(place)
     assert calls["cancel"] == ["kdgat/cluster/scheduler.py"]
     assert calls["scancel"] == ["kdgat/cluster/slurm.py"]
-    assert set(calls["abandon"]) == {"flows/attempts.py", "flows/slurm_attempts.py"}
+    assert set(calls["abandon"]) == {"flows/attempts.py", "flows/slurm_attempts.py", "kdgat/run/local.py"}
     assert set(calls["cancel_jobs"]) == {
         "flows/job_watch.py",
         "flows/site_probe.py",
