@@ -10,13 +10,15 @@ from typing import Any, Final
 import numpy as np
 import torch
 from lightning import LightningModule
+from lightning.fabric.utilities import move_data_to_device
+from numpy.typing import NDArray
 from torch import Tensor, nn
-
-from kdgat.training.checkpoints import CheckpointError, portable, restored
+from torch.utils._pytree import tree_map_only
 
 _OF_TORCH: Final = frozenset(vars(nn.Module())) | frozenset(vars(LightningModule()))
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 STATE, VALUE = "state", "value"
+_UNKNOWN: Final = object()
 
 
 class Attributes:
@@ -33,13 +35,15 @@ class Attributes:
         self._as_made = self._marks()
 
     def state_dict(self, *, of_all: bool = False) -> dict[str, dict[str, Any]]:
-        """Return what has ever been seen changed, or all, by attribute, as plain values; tensors are copied."""
+        """Return what has ever been seen changed, or all, by attribute, copied."""
         found = {}
         for name, mark in self._marks().items():
             if of_all or name not in self._as_made or self._as_made[name] != mark:
                 self._as_made.pop(name, None)
                 owner, attribute = self._place(name)
-                found[name] = _saved(getattr(owner, attribute), name)
+                value = getattr(owner, attribute)
+                state = _state_of(value)
+                found[name] = {VALUE: _copied(value)} if state is None else {STATE: _copied(state)}
         return found
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]], device: torch.device) -> None:
@@ -47,9 +51,9 @@ class Attributes:
         for name, saved in state.items():
             owner, attribute = self._place(name)
             if STATE in saved:
-                _load_state(getattr(owner, attribute), restored(saved[STATE]))
+                _load_state(getattr(owner, attribute), saved[STATE])
             else:
-                setattr(owner, attribute, _on_device(restored(saved[VALUE]), device))
+                setattr(owner, attribute, move_data_to_device(saved[VALUE], device))
 
     def _place(self, name: str) -> tuple[nn.Module, str]:
         path, _, attribute = name.rpartition(".")
@@ -64,9 +68,6 @@ class Attributes:
                 if attribute not in _OF_TORCH and (mark := _mark(value)) is not _UNKNOWN:
                     found[f"{path}.{attribute}" if path else attribute] = mark
         return found
-
-
-_UNKNOWN: Final = object()
 
 
 class _Version:
@@ -129,27 +130,9 @@ def _load_state(value: Any, state: Any) -> None:
         value.load_state_dict(state)
 
 
-def _saved(value: Any, name: str) -> dict[str, Any]:
-    """Return a copy of a value, or of its state, that a checkpoint can hold."""
-    state = _state_of(value)
-    content = _copied(value if state is None else state)
-    try:
-        return {VALUE if state is None else STATE: portable(content, name)}
-    except CheckpointError as error:
-        raise CheckpointError(f"an attribute of the module that training changes: {error}") from error
+def _copied(content: Any) -> Any:
+    return tree_map_only((Tensor, np.ndarray), _copy, content)
 
 
-def _copied(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.detach().clone()
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return type(value)(map(_copied, value)) if type(value) in (list, tuple) else value
-
-
-def _on_device(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Tensor):
-        return value.to(device)
-    if isinstance(value, dict):
-        return {key: _on_device(item, device) for key, item in value.items()}
-    return type(value)(_on_device(item, device) for item in value) if type(value) in (list, tuple) else value
+def _copy(one: Tensor | NDArray[Any]) -> Any:
+    return one.detach().clone() if isinstance(one, Tensor) else one.copy()

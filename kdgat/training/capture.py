@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import torch
 from lightning import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -25,8 +26,9 @@ from kdgat.graphs.padding import Capacity, StaticGather
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.graph_source import GraphSource
+from kdgat.training.optimization import has_optimizer
 from kdgat.training.source import EpochSource
-from kdgat.training.steps import takes_index
+from kdgat.training.steps import HOOKS_OF_STEPS, takes_index
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +52,8 @@ def why_not(
         return "training.precision=16-mixed looks at each step's gradients"
     if config.accumulate > 1:
         return "batches are gone through in parts (training.accumulate)"
+    if has_optimizer(module) or any(is_overridden(hook, module) for hook in HOOKS_OF_STEPS):
+        return f"{type(module).__name__} has an optimizer or hooks of its own"
     return ""
 
 

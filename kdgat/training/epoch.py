@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
 
 from kdgat.base import UserError
 from kdgat.stage import Work
@@ -29,7 +30,7 @@ from kdgat.training.random_state import separate_randomness
 from kdgat.training.ranks import Ranks
 from kdgat.training.source import EpochSource, plan_digest
 from kdgat.training.state import FitState
-from kdgat.training.steps import HOOKS_OF_STEPS, LossWatch, Steps
+from kdgat.training.steps import LossWatch, Steps
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +64,7 @@ class Epochs:
     def __post_init__(self) -> None:
         self.raw_optimizer = self.optimization.optimizer
         self.losses = LossWatch(self.fabric.device.type)
+        self._clips_itself = is_overridden("configure_gradient_clipping", self.module)
 
     def share(self, ranks: Ranks, state: FitState) -> None:
         """Share batches among these ranks, and settle if steps are recorded; called once, before the first epoch."""
@@ -80,8 +82,6 @@ class Epochs:
         if wanted is False or (wanted is None and state.global_step and not state.is_captured):
             return None
         reason = why_not(self.config, self.fabric.device, self.module, source, self._ranks.count)
-        if self.optimization.is_own or self.steps.has(*HOOKS_OF_STEPS):
-            reason = reason or f"{type(self.module).__name__} has an optimizer or hooks of its own"
         if state.num_parts > 1:
             reason = reason or "memory is short, and batches are gone through in parts"
         if reason:
@@ -126,7 +126,7 @@ class Epochs:
         if state.step == 0:
             self.averages.clear()
             self._place(state)
-            self.steps.hook("on_train_epoch_start")
+            self.module.on_train_epoch_start()
         if self._captured is not None:
             self._captured.begin(plan)
         with self.averages.listen(self.module):
@@ -147,8 +147,8 @@ class Epochs:
         else:
             loss, state.num_parts = self._gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
             with self.profile.phase("optimizer"):
-                self.steps.hook("on_before_optimizer_step", self.raw_optimizer)
-                if self.steps.has("configure_gradient_clipping"):
+                self.module.on_before_optimizer_step(self.raw_optimizer)
+                if self._clips_itself:
                     self.module.configure_gradient_clipping(self.optimizer, config.gradient_clip, "norm")
                 elif config.gradient_clip is not None:
                     # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
@@ -156,7 +156,7 @@ class Epochs:
                         self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
                     )
                 self.optimizer.step()
-                self.steps.hook("on_before_zero_grad", self.raw_optimizer)
+                self.module.on_before_zero_grad(self.raw_optimizer)
                 self.raw_optimizer.zero_grad(set_to_none=True)
         self.profile.end_step()
         state.step += 1
@@ -232,8 +232,8 @@ class Epochs:
     ) -> dict[str, float]:
         with Averages().listen(self.module) as averages, contextlib.ExitStack() as stack:
             stack.callback(averages.clear)
-            self.steps.hook("on_validation_start")
-            self.steps.hook("on_validation_epoch_start")
+            self.module.on_validation_start()
+            self.module.on_validation_epoch_start()
             for step, whole in enumerate(plan):
                 for indices in cut(whole, num_parts):
                     batch = self.steps.receive(self.fabric, source.gather(indices))
@@ -245,6 +245,6 @@ class Epochs:
                         epoch=epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
                     )  # fmt: skip
                 between()
-            self.steps.hook("on_validation_epoch_end")
-            self.steps.hook("on_validation_end")
+            self.module.on_validation_epoch_end()
+            self.module.on_validation_end()
             return averages.end_epoch()

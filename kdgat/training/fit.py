@@ -140,7 +140,7 @@ class _Fit:
         )  # fmt: skip
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
-        self.steps = Steps(module)
+        steps = Steps(module)  # refuses what cannot be trained
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
         fabric.to_device(module)
         module.trainer = fabric  # type: ignore[assignment] # else its current_epoch stays 0
@@ -156,7 +156,7 @@ class _Fit:
             seed, machine,
         )  # fmt: skip
         self.epochs = Epochs(
-            fabric, module, self.steps, self.optimization, optimizer, train, validation, config, seed, self.averages,
+            fabric, module, steps, self.optimization, optimizer, train, validation, config, seed, self.averages,
             self.progress, self.profile, directory.work,
         )  # fmt: skip
         self.step_began = 0.0
@@ -169,8 +169,8 @@ class _Fit:
     def run(self) -> FitResult:
         """Resume or start, then train epoch by epoch."""
         # Before what a checkpoint holds is put in place, so that it wins over what they set.
-        self.steps.hook("on_fit_start")
-        self.steps.hook("on_train_start")
+        self.module.on_fit_start()
+        self.module.on_train_start()
         self.snapshot.attributes.state_dict()  # sees what they have changed
         if self.rank == 0:
             self._resume()
@@ -199,8 +199,8 @@ class _Fit:
             self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
             self.loggers.close(len(self.state.history), end)
-        self.steps.hook("on_train_end")
-        self.steps.hook("on_fit_end")
+        self.module.on_train_end()
+        self.module.on_fit_end()
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -234,7 +234,7 @@ class _Fit:
                 validated = self.epochs.validate(self.state, self._go_on_or_pause)
                 self.snapshot.release()
                 with self.averages.listen(self.module):
-                    self.steps.hook("on_train_epoch_end")
+                    self.module.on_train_epoch_end()
                 metrics = self._training_metrics() | validated
                 ranks.check_same(lambda: weights_digest(self.module), "the weights")
                 self._end_epoch(metrics)

@@ -101,9 +101,9 @@ class Gradients:
         if share < 1.0:
             loss = loss * share
         with self._profile.phase("backward"):
-            self._steps.hook("on_before_backward", loss)
+            self._module.on_before_backward(loss)
             self._fabric.backward(loss)
-            self._steps.hook("on_after_backward")
+            self._module.on_after_backward()
         return loss.detach()
 
 

@@ -54,8 +54,9 @@ class Optimization:
     def begin_step(self, progress: float) -> float:
         """Set the learning rate at this part of all epochs, unless the module's schedulers do; return it."""
         if not self.is_own:
+            rate = learning_rate(self._config, progress)
             for group in self.optimizer.param_groups:
-                group["lr"] = learning_rate(self._config, progress)
+                group["lr"] = rate
         return self.rate
 
     def end_step(self, global_step: int) -> None:

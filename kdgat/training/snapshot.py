@@ -8,13 +8,12 @@ from typing import Any
 
 import torch
 from lightning import Fabric, LightningModule
-from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
 from kdgat.stage import EnvironmentFaultError
 from kdgat.training.attributes import Attributes
 from kdgat.training.averages import Averages
-from kdgat.training.checkpoints import CheckpointError, restored
+from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.optimization import Optimization
@@ -128,9 +127,8 @@ class Snapshot:
                 "one of this stage in its place, or remove its folder to train from the start"
             ) from error
         self.attributes.load_state_dict(saved.get("attributes", {}), self.fabric.device)
-        if is_overridden("on_load_checkpoint", self.module):
-            of_fit = {"state_dict": saved["module"], "epoch": saved["state"]["epoch"]}
-            self.module.on_load_checkpoint({**of_fit, **restored(saved.get("of_module", {}))})
+        of_fit = {"state_dict": saved["module"], **{key: saved["state"][key] for key in ("epoch", "global_step")}}
+        self.module.on_load_checkpoint({**of_fit, **saved.get("of_module", {})})
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
         self.averages.load_state_dict(averages_of(saved, rank, num_ranks), self.fabric.device)
         self.train.load_state_dict(saved["train_source"])
@@ -141,12 +139,10 @@ class Snapshot:
 
     def _of_module(self, state: FitState) -> dict[str, Any]:
         """Return what the module adds to a checkpoint by `on_save_checkpoint`."""
-        if not is_overridden("on_save_checkpoint", self.module):
-            return {}
-        of_fit: dict[str, Any] = {"state_dict": self.module.state_dict(), "epoch": state.epoch}
-        content = {**of_fit, "global_step": state.global_step}
+        of_fit = {"state_dict": self.module.state_dict(), "epoch": state.epoch, "global_step": state.global_step}
+        content: dict[str, Any] = dict(of_fit)
         self.module.on_save_checkpoint(content)
-        return {name: value for name, value in content.items() if name not in (*of_fit, "global_step")}
+        return {name: value for name, value in content.items() if name not in of_fit}
 
     def _check_fits(self, saved: Mapping[str, Any], file_name: str) -> None:
         expected = {"version": CHECKPOINT_VERSION, "seed": self.seed, **self.config.computation()}

@@ -9,6 +9,7 @@ from lightning import Fabric, LightningModule
 from lightning.pytorch.core.hooks import CheckpointHooks, DataHooks, ModelHooks
 from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
 from kdgat.base import UserError
 from kdgat.training.device import to_device
@@ -18,15 +19,17 @@ CHECK_STEPS_CPU = 1
 CHECK_STEPS_DEVICE = 20
 # Hooks that a fit calls, where and as Lightning's Trainer does. In a batch that goes through in parts those around
 # `training_step` are called for each part. A resumed epoch is not begun again.
-CALLED_HOOKS: Final = (
-    *("configure_optimizers", "lr_scheduler_step", "configure_gradient_clipping"),
-    *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end", "on_train_end", "on_fit_end"),
+HOOKS_OF_STEPS: Final = (
     *("on_before_batch_transfer", "on_after_batch_transfer", "on_train_batch_start", "on_train_batch_end"),
     *("on_before_backward", "on_after_backward", "on_before_optimizer_step", "on_before_zero_grad"),
+    "configure_gradient_clipping",
+)
+CALLED_HOOKS: Final = (
+    *("configure_optimizers", "lr_scheduler_step", *HOOKS_OF_STEPS),
+    *("on_fit_start", "on_train_start", "on_train_epoch_start", "on_train_epoch_end", "on_train_end", "on_fit_end"),
     *("on_validation_start", "on_validation_epoch_start", "on_validation_batch_start", "on_validation_batch_end"),
     *("on_validation_epoch_end", "on_validation_end", "on_save_checkpoint", "on_load_checkpoint"),
 )
-HOOKS_OF_STEPS: Final = CALLED_HOOKS[CALLED_HOOKS.index("on_before_batch_transfer") :][:8]
 # What Lightning's Trainer calls beside these: whatever its classes of hooks hold, and these of the module.
 _OF_THE_MODULE: Final = ("backward", "configure_callbacks", "optimizer_step", "optimizer_zero_grad")
 _OF_NO_FIT: Final = ("_", "on_test", "on_predict", "test_", "predict_")  # tests and predictions of a Trainer
@@ -38,7 +41,6 @@ class Steps:
     def __init__(self, module: LightningModule) -> None:
         refuse_unsupported_hooks(module)
         refuse_other_states(module)
-        self._hooks = {name for name in CALLED_HOOKS if is_overridden(name, module)}
         if not module.automatic_optimization:
             raise UserError(
                 f"{type(module).__name__}.automatic_optimization is False, but kdgat takes the steps of the "
@@ -47,32 +49,23 @@ class Steps:
         self._module = module
         self._training_takes_index = takes_index(module.training_step)
         self._validation_takes_index = takes_index(module.validation_step)
-
-    def has(self, *hooks: str) -> bool:
-        """Return whether the module has one of these hooks."""
-        return not self._hooks.isdisjoint(hooks)
-
-    def hook(self, name: str, *arguments: Any) -> Any:
-        """Call a hook of `CALLED_HOOKS`, if the module has it."""
-        return getattr(self._module, name)(*arguments) if name in self._hooks else None
+        self._keeps_batch = is_overridden("on_train_batch_end", module)
 
     def receive(self, fabric: Fabric, batch: Any) -> Any:
         """Move a batch to where the module is, with what the module does to batches before and after."""
-        if "on_before_batch_transfer" in self._hooks:
-            batch = self._module.on_before_batch_transfer(batch, 0)
-        batch = to_device(fabric, batch)
-        return self._module.on_after_batch_transfer(batch, 0) if "on_after_batch_transfer" in self._hooks else batch
+        batch = to_device(fabric, self._module.on_before_batch_transfer(batch, 0))
+        return self._module.on_after_batch_transfer(batch, 0)
 
     def train(self, batch: Any, index: int) -> Tensor:
         """Return the loss of a batch."""
-        if self.hook("on_train_batch_start", batch, index) == -1:
+        if self._module.on_train_batch_start(batch, index) == -1:
             raise UserError(
                 f"{type(self._module).__name__}.on_train_batch_start returned -1, to end the epoch: let the source "
                 "plan shorter epochs"
             )
         output: Any = self._module.training_step(*((batch, index) if self._training_takes_index else (batch,)))
-        if "on_train_batch_end" in self._hooks:
-            self._trained = (_detached(output), batch, index)
+        if self._keeps_batch:
+            self._trained = (tree_map_only(Tensor, Tensor.detach, output), batch, index)
         loss = output.get("loss") if isinstance(output, Mapping) else output
         if not isinstance(loss, Tensor):
             raise UserError(
@@ -83,20 +76,14 @@ class Steps:
 
     def end_batch(self) -> None:
         """Tell the module that a step is done, on the batch, or its last part, that `train` had."""
-        if "on_train_batch_end" in self._hooks:
+        if self._keeps_batch:
             self._module.on_train_batch_end(*self._trained)
 
     def validate(self, batch: Any, index: int) -> None:
         """Let the module log its metrics of a batch."""
-        self.hook("on_validation_batch_start", batch, index)
+        self._module.on_validation_batch_start(batch, index)
         output = self._module.validation_step(*((batch, index) if self._validation_takes_index else (batch,)))
-        self.hook("on_validation_batch_end", output, batch, index)
-
-
-def _detached(output: Any) -> Any:
-    if isinstance(output, Mapping):
-        return {name: _detached(value) for name, value in output.items()}
-    return output.detach() if isinstance(output, Tensor) else output
+        self._module.on_validation_batch_end(output, batch, index)
 
 
 def takes_index(step: Any) -> bool:

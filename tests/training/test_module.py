@@ -306,7 +306,7 @@ def test_scheduler_of_an_unknown_metric_lists_those_there_are(tmp_path):
         train(lambda: make(Plateau), tmp_path)
 
 
-def test_attribute_that_a_checkpoint_cannot_hold_is_named(tmp_path):
+def test_attributes_that_a_checkpoint_cannot_hold_are_left_alone(tmp_path):
     class Odd:
         def state_dict(self):
             return {"thing": object()}
