@@ -25,8 +25,7 @@ from kdgat.family import (
 )
 from kdgat.registry import find_model
 from kdgat.run import WEIGHTS, FinishedRun, Measure, OutputDirectory, Run, RunConfig, RunError, StageState, run_locally
-from kdgat.run.attempts import attempts_at, begun
-from kdgat.run.directory import RUNS
+from kdgat.run.attempts import attempts_at
 from kdgat.run.finished import has_results
 from kdgat.stage import RunDirectory
 
@@ -130,7 +129,7 @@ def plan(
     settings = _configured(found, preset, seeds, config, overrides, options, is_plan=True)
     planned = found.plan(settings)
     try:
-        found.check(settings, RUNS)
+        found.check(settings, None)
     except UserError as error:  # a plan needs no data
         logger.warning("`kdgat.train` refuses this as long as that is so: %s", error)
     return planned
@@ -227,7 +226,7 @@ def list_runs(folder: Path | str = "runs", *, family: str | None = None) -> Data
             {
                 "path": str(run.path),
                 "family": run.index.family,
-                "created": begun(OutputDirectory(run.path), run.index),
+                "created": run.begun,
                 "state": run.state,
                 "validation": None if run.objective is None else run.objective.value,
                 "validation_measure": None if run.objective is None else run.objective.name,

@@ -38,7 +38,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
     from kdgat.run import counted
 
     found, unreadable = read_runs(folder, family)
-    found.sort(key=_begun)
+    found.sort(key=lambda run: run.begun)
     if as_json:
         _print_json([_as_json(run) for run in found])
     elif found:
@@ -50,7 +50,7 @@ def list_runs(folder: Folder = Path("runs"), family: options.OfFamily = None, as
                 run.dataset or "-",
                 str(run.index.config.get("preset") or "-"),
                 " ".join(map(str, run.seeds)),
-                _begun(run)[:16].replace("T", " "),
+                run.begun[:16].replace("T", " "),
                 _took(run, run.index.stages),
                 ", ".join(filter(None, (run.state, _left(run)))),
                 f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
@@ -93,7 +93,7 @@ def show(
         ["run", str(run)],
         ["family", found.index.family],
         ["state", found.state],
-        ["started", _begun(found)],
+        ["started", found.begun],
         ["took", _took(found, found.index.stages)],
         *([["left", left.replace(" left", "", 1)]] if (left := _left(found)) else []),
         *([["data", files.strip()]] if found.data or found.dataset else []),
@@ -378,13 +378,6 @@ def _unwatched(runs: Sequence[RunSummary]) -> list[str]:
     return [f"{run.path} is not done ({run.state}): {text}" for run, text in said if text is not None]
 
 
-def _begun(run: RunSummary) -> str:
-    from kdgat.run import OutputDirectory
-    from kdgat.run.attempts import begun
-
-    return begun(OutputDirectory(run.path), run.index)
-
-
 def _took(run: RunSummary, stages: Sequence[StageRecord]) -> str:
     """Write how long stages of a run ran, a time in which several did counted once; - where no attempt is noted."""
     from kdgat.run import OutputDirectory
@@ -457,7 +450,7 @@ def _as_json(run: RunSummary) -> dict[str, Any]:
         "dataset": run.dataset,
         "preset": run.index.config.get("preset"),
         "seeds": run.seeds,
-        "created": _begun(run),
+        "created": run.begun,
         "state": run.state,
         "validation": None if run.objective is None else _measure_as_json(run.objective),
         "scores": {one.name: _measure_as_json(one) for one in run.measures},

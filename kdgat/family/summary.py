@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.run import FinishedRun, Interval, Measure, OutputDirectory, RunError, StageState, counted
+from kdgat.run.attempts import begun
 from kdgat.run.directory import DONE_STATES, RunIndex
 from kdgat.run.finished import has_results
 from kdgat.run.rerun import flat
@@ -45,6 +47,11 @@ class RunSummary:
     def seeds(self) -> list[int]:
         """Return the seeds of its configuration."""
         return [int(seed) for seed in self.index.config.get("seeds", [])]
+
+    @cached_property
+    def begun(self) -> str:
+        """Return when the first attempt at one of its stages began; see `kdgat.run.attempts.begun`."""
+        return begun(OutputDirectory(self.path), self.index)
 
     @property
     def dataset(self) -> str:

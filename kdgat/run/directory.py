@@ -20,12 +20,12 @@ from kdgat.base import UserError, write_bytes_atomically
 from kdgat.base.files import make_folder, write_snapshot
 from kdgat.base.kept import read_kept, refuse_newer
 from kdgat.base.text import describe_pickled
+from kdgat.cluster.usage import RUNS
 from kdgat.stage import FailureKind, RunDirectory, RunDirectoryError, StageBusyError
 from kdgat.stage.owner import SILENCE_S, Owner, own, require_free
 
 SCHEMA_VERSION = 1
 SLURM: Final = "slurm"
-RUNS: Final = Path("runs")  # where commands look for output directories
 REPLAN: Final = "--replan"  # asked for once, and by no command that goes on
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
@@ -224,7 +224,7 @@ class OutputDirectory(Exclusive):
             content = self.index_path.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             advice = "give the directory that was --out of `kdgat train`"
-            if (listed := RUNS / self.index_path).is_file():
+            if (listed := Path(RUNS, self.index_path)).is_file():
                 advice = f"`kdgat runs list` has it in {RUNS}: give {listed.parent}"
             missing = f"is not the output of a training run: {self.index_path.name} is missing; {advice}"
             raise RunError(f"{self.path} {describe_pickled(self.path, advice) or missing}") from None
