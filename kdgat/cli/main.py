@@ -19,7 +19,7 @@ from kdgat.base.environment import PYTHON_OPTIONS, of_children
 from kdgat.base.place import describe_os_error
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage import garbage_kept
-from kdgat.stage.families import is_user_error
+from kdgat.stage.families import EXPERIMENT, is_source, is_user_error
 from kdgat.stage.process import keep_garbage_at_exit
 
 if TYPE_CHECKING:
@@ -56,6 +56,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "estimate": CommandGroup("kdgat.cli.estimate", "Estimate walltime and memory of jobs, and say why."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "check": CommandGroup("kdgat.cli.check", "Prove that your own model resumes with the same weights."),
     "night": CommandGroup("kdgat.cli.night", "Retrain on new recordings; a better model goes into service."),
     "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
@@ -77,7 +78,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
 TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Train": (
         "kdgat train trees --out runs/trees",
-        ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
+        ("plan", "estimate", "train", "check", "sweep", "config", "runs", "report"),
     ),
     "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate")),
     "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
@@ -85,6 +86,8 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Use a cluster": ("kdgat site list", ("site", "image")),
     "Know this machine": ("kdgat doctor", ("doctor",)),
 }
+
+OF_FAMILIES = ("train", "plan", "estimate", "sweep")  # commands that take a family, or a file that declares a model
 
 # Commands and options of the release before, with what has taken their place.
 REMOVED = {
@@ -186,6 +189,7 @@ def _run(tokens: list[str]) -> int:
         words = line.split()[1:]
         build_application(_wanted(words), words)(prog_name="kdgat")
     refuse_empty_words(tokens)
+    tokens = with_source(tokens)
     if tokens[:1] == ["help"]:
         tokens = [*tokens[1:], "--help"]
     wanted = _wanted(tokens)
@@ -214,6 +218,19 @@ def _run(tokens: list[str]) -> int:
             raise KeyboardInterrupt from stop
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def with_source(words: Sequence[str]) -> list[str]:
+    """Rewrite `train FILE ...` as `train experiment --source FILE ...`, which is how a family takes it.
+
+    >>> with_source(["train", "net.py", "--out", "runs/net"])
+    ['train', 'experiment', '--source', 'net.py', '--out', 'runs/net']
+    >>> with_source(["stage", "run", "a.py"])
+    ['stage', 'run', 'a.py']
+    """
+    if len(words) > 1 and words[0] in OF_FAMILIES and is_source(words[1]):
+        return [words[0], EXPERIMENT, "--source", words[1], *words[2:]]
+    return list(words)
 
 
 def _describe_settings(error: BaseException) -> str | None:

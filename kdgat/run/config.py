@@ -111,12 +111,17 @@ class RunConfig(Config):
         Raises:
             ConfigurationError: naming key, value and fix.
         """
-        content = load_preset(cls.preset_package, preset)
+        content = cls.preset_content(preset, given)
         stated = given.get("training")
         common = _with_mode({*_common_keys(overrides), *(stated if isinstance(stated, Mapping) else ())})
         differences = _merged(cls.default_differences, content.get("training_of", {}))
         content["training_of"] = _without(differences, common)
         return apply_overrides(validate_config(cls, {**_merged(content, given), "preset": preset}), overrides)
+
+    @classmethod
+    def preset_content(cls, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a preset says, as plain data; `given` is what wins over it."""
+        return load_preset(cls.preset_package, preset)
 
     @classmethod
     def from_data(cls, content: Mapping[str, Any]) -> Self:

@@ -14,14 +14,26 @@ from kdgat.base import UserError
 from kdgat.base.text import suggest
 from kdgat.stage.errors import StageInputError
 
-BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
+BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees", "experiment": "kdgat.experiment"}
 ENTRY_POINTS: Final = "kdgat.families"
+EXPERIMENT: Final = "experiment"  # the family of models that a file of one's own declares
+SOURCE_SUFFIX: Final = ".py"
 
 
 def family_names() -> list[str]:
     """List the families that are there, those of this distribution first."""
     others = sorted({point.name for point in metadata.entry_points(group=ENTRY_POINTS)} - set(BUILT_IN))
     return [*BUILT_IN, *others]
+
+
+def is_source(word: str) -> bool:
+    """Return whether a word names an experiment: a Python file, or `package.module:name`.
+
+    >>> is_source("net.py"), is_source("nets.molecules:experiment"), is_source("can")
+    (True, True, False)
+    """
+    module, colon, name = word.partition(":")
+    return word.endswith(SOURCE_SUFFIX) or bool(colon) and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
 
 
 def is_mistake(error: BaseException) -> bool:

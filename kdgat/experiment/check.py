@@ -1,0 +1,140 @@
+"""Proof on somebody's own model and machine: a training that is killed between two steps ends with the same weights."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import torch
+from lightning import LightningModule
+from numpy.typing import NDArray
+from torch import Tensor
+
+from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.samples import Samples, write_samples
+from kdgat.experiment.stages import make_module, read_splits
+from kdgat.stage import RunDirectory
+from kdgat.training import GraphSource, TrainingConfig, seed_everything
+from kdgat.training.fit import fit
+
+EPOCHS: Final = 2
+MOST_SAMPLES: Final = 512  # of each split: it is steps that are compared, not models
+REASONS: Final = (
+    "usual reasons: random numbers of a generator that is no attribute of the module, time, the order of a set, an "
+    "attribute that no checkpoint keeps (docs/modules.md), an operator that is not deterministic on this device"
+)
+
+
+class _KilledError(Exception):
+    """Stands for a kill: nothing is saved after it."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a check has found of one stage."""
+
+    stage: str
+    what: str
+    problem: str = ""  # empty where all is well
+
+
+def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
+    """Yield what was found of each stage; errors of the module and of the data function as they are."""
+    experiment = config.experiment
+    with tempfile.TemporaryDirectory(prefix="kdgat-check-") as folder:
+        for number, stage in enumerate(experiment.stages):
+            place = Path(folder, str(number))
+            place.mkdir()
+            seed_everything(seed)
+            splits = read_splits(experiment, config.arguments("data", stage.name), config.root)
+            files = {}
+            for name, samples in splits.items():
+                files[name] = place / f"{name}.safetensors"
+                some = [samples[index] for index in range(min(len(samples), MOST_SAMPLES))]
+                write_samples(files[name], some, experiment.collate)
+            training = config.training_for(stage.name).model_copy(
+                update={"max_epochs": EPOCHS, "patience": None, "checkpoint_every_steps": 1, "loggers": ()}
+            )
+            opened = {name: Samples(path, experiment.collate) for name, path in files.items()}
+            arguments = config.arguments("model", stage.name)
+            yield from _check_stage(
+                stage.name, lambda given=arguments: make_module(experiment, given), opened, training, place, seed
+            )
+
+
+def _check_stage(
+    stage: str,
+    make: Callable[[], LightningModule],
+    splits: Mapping[str, Samples],
+    training: TrainingConfig,
+    place: Path,
+    seed: int,
+) -> Iterator[Finding]:
+    def trained(name: str, kills: set[int]) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+        """Train in a folder, killed at these steps, and return the weights and those before each step."""
+        directory = RunDirectory(place / name)
+        directory.path.mkdir()
+        seen: dict[int, dict[str, Tensor]] = {}
+        left = set(kills)
+        while True:
+            seed_everything(seed)
+            module = make()
+            source = splits["train"].source(training, seed, shuffle=True)
+            watched = _Watched(source, module, seen, left)
+            validation = splits["validation"].source(training, seed, shuffle=False)
+            try:
+                fit(module, watched, validation, training, directory, seed)
+            except _KilledError:
+                continue
+            return _copy(module), [seen[step] for step in sorted(seen)]
+
+    steps = EPOCHS * len(splits["train"].source(training, seed, shuffle=True).plan(0))
+    whole, before = trained("whole", set())
+    kills = sorted({1, steps // 4, steps // 2, steps - 1} - {0, steps})
+    again, resumed = trained("killed", set(kills))
+    what = f"{steps} steps, killed before step {', '.join(map(str, kills))}"
+    yield Finding(stage, what, _first_difference(whole, again, before, resumed))
+
+
+class _Watched(GraphSource):
+    """A source that notes the weights before each step, and is killed before some."""
+
+    def __init__(
+        self, source: GraphSource, module: LightningModule, seen: dict[int, dict[str, Tensor]], kills: set[int]
+    ) -> None:
+        super().__init__(source.store, source.graph_sizes, source.limit, source.seed, source.shuffle, source.chosen)
+        self._module, self._seen, self._kills = module, seen, kills
+
+    def gather(self, indices: NDArray[np.int64]) -> Any:
+        """Return the batch of these samples, unless this is where the training is killed."""
+        step = self._module.global_step
+        if step in self._kills:
+            self._kills.remove(step)
+            raise _KilledError
+        self._seen[step] = _copy(self._module)
+        return super().gather(indices)
+
+
+def _copy(module: LightningModule) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+
+
+def _first_difference(
+    whole: Mapping[str, Tensor],
+    again: Mapping[str, Tensor],
+    before: list[dict[str, Tensor]],
+    resumed: list[dict[str, Tensor]],
+) -> str:
+    """Name the first step before which a tensor differs, and that tensor; empty where none does."""
+    places = [f"before step {step}" for step in range(len(before))]
+    pairs = [*zip(places, before, resumed, strict=False), ("at the end, in the best weights,", whole, again)]
+    for where, one, other in pairs:
+        for name, tensor in one.items():
+            if not torch.equal(tensor, other[name]):
+                apart = float((tensor.double() - other[name].double()).abs().max())
+                return f"{name} differs {where} by {apart:.3g}; {REASONS}"
+    return ""

@@ -1,0 +1,122 @@
+"""The configuration of an experiment: what every run has, and the arguments of its module and of its data function."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import ConfigDict, Field, create_model, model_validator
+
+from kdgat.base import Config, ConfigurationError, validate_config
+from kdgat.base.configuration import type_name
+from kdgat.experiment.code import SUFFIX, load_experiment
+from kdgat.experiment.declaration import PREPARE, Experiment
+from kdgat.run import EVALUATION, RunConfig
+
+ROOT: Final = "root"  # the argument of a data function that receives a path
+SECTIONS: Final = {"model": "module", "data": "data"}  # of the configuration -> what of the experiment takes them
+
+
+class ExperimentConfig(RunConfig):
+    """Hold everything that a run of an experiment depends on."""
+
+    preset_package: ClassVar[str] = "kdgat.experiment"
+
+    source: str = Field(description="Python file, or package.module:name, that holds the Experiment; `train FILE`")
+    root: str | None = Field(None, description="folder or file that the data function receives as root; --data-root")
+    model: dict[str, Any] = Field(default={}, description="arguments of the module, as -O model.hidden=128")
+    data: dict[str, Any] = Field(default={}, description="arguments of the data function, as -O data.largest=64")
+
+    @property
+    def experiment(self) -> Experiment:
+        """Return what the file declares."""
+        return load_experiment(self.source)
+
+    def stage_names(self) -> Sequence[str]:
+        """Name the preparation, the stages of training and the evaluation."""
+        return [PREPARE, *self.trained_stages(), EVALUATION]
+
+    def trained_stages(self) -> Sequence[str]:
+        """Name the stages of training."""
+        return [stage.name for stage in self.experiment.stages]
+
+    @classmethod
+    def preset_content(cls, preset: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a preset with the settings of training that the experiment and its stages declare."""
+        content = super().preset_content(preset, given)
+        if not isinstance(given.get("source"), str):
+            return content  # which is refused, by the name of the key
+        experiment = load_experiment(given["source"])
+        content["training"] = {**content.get("training", {}), **experiment.training}
+        content["training_of"] = {stage.name: dict(stage.training) for stage in experiment.stages if stage.training}
+        return content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _make_absolute(cls, content: Any) -> Any:
+        if isinstance(content, Mapping) and str(content.get("source", "")).endswith(SUFFIX):
+            return {**content, "source": str(Path(content["source"]).absolute())}
+        return content
+
+    @model_validator(mode="after")
+    def _check_arguments(self) -> Self:
+        for stage in self.experiment.stages:
+            for section in SECTIONS:
+                self.arguments(section, stage.name)
+        return self
+
+    def arguments(self, section: str, stage: str) -> dict[str, Any]:
+        """Return the arguments, as plain data, of `model` or `data` in a stage, with their defaults.
+
+        What the configuration gives wins over what a stage declares, as -O training.<key> does.
+
+        Raises:
+            ConfigurationError: naming key, value and fix.
+        """
+        experiment = self.experiment
+        known = arguments_of(getattr(experiment, SECTIONS[section]))
+        given = {**getattr(experiment.stage(stage), section), **getattr(self, section)}
+        try:
+            return validate_config(known, given).model_dump(mode="json")
+        except ConfigurationError as error:
+            raise ConfigurationError(f"{section}.{error}" if str(error)[0] != "u" else f"{section}: {error}") from None
+
+
+@lru_cache(maxsize=64)
+def arguments_of(function: Callable[..., Any]) -> type[Config]:
+    """Return the model of what a function, or constructor, takes as plain data, without `root`.
+
+    A default that is no plain data (a loss, an activation) stays with the code; a parameter without a default and
+    without an annotation takes anything.
+    """
+    fields: dict[str, Any] = {}
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or name == ROOT:
+            continue
+        if parameter.default is not parameter.empty and not _is_plain(parameter.default):
+            continue
+        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[name] = (annotation, Field(default, description=type_name(annotation)))
+    return create_model("Arguments", __base__=_Arguments, **fields)
+
+
+class _Arguments(Config):
+    model_config = ConfigDict(protected_namespaces=())
+
+
+def takes_root(function: Callable[..., Any]) -> bool:
+    """Return whether a data function wants to know where its data lie."""
+    return ROOT in inspect.signature(function).parameters
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""What commands, flows and reports need of an experiment; nothing but its own file imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.plan import plan_experiment
+from kdgat.experiment.results import ExperimentResults, collect_results
+from kdgat.family import Family, Option
+from kdgat.run import OutputDirectory, Run, Table
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from kdgat.report import Document, RunContent
+
+OPTIONS: Final = (
+    Option("source", "Python file, or package.module:name, that holds the Experiment.", "source", is_required=True),
+    Option("data_root", "Folder or file that the data function receives as root.", "root", type=Path),
+)
+
+
+class ExperimentFamily(Family):
+    """Models of one's own: a LightningModule and its data in one file."""
+
+    name = "experiment"
+    title = "a model of one's own"
+    training_help = (
+        "Train the LightningModule of a file: `kdgat train FILE` is `kdgat train experiment --source FILE`."
+        "\n\nA command that was stopped or killed goes on where it was when it is given again. With --site NAME each "
+        "stage runs in jobs of a cluster, and goes on in the next one where the walltime cut it. docs/experiment.md"
+    )
+    options = OPTIONS
+    config = ExperimentConfig
+    results = ExperimentResults
+
+    def plan(self, config: ExperimentConfig) -> Run:
+        """Describe a run; ExperimentError or ConfigurationError names what cannot be planned."""
+        return Run(
+            family=self.name,
+            config=config,
+            plan=plan_experiment(config),
+            resources=config.resources,
+            num_threads=config.training.num_threads,
+            external_inputs=lambda planned: {},
+        )
+
+    def reads(self, config: ExperimentConfig) -> Any:
+        """Return what decides which samples are read."""
+        return [config.source, config.root, config.data]
+
+    def load_model(self, weights: Path) -> nn.Module:
+        """Return the module that a weights file is of, in eval mode; its source has to be where it was."""
+        from kdgat.experiment.stages import load_experiment, make_module
+        from kdgat.training import load_weights
+
+        tensors, description = load_weights(weights)
+        module = make_module(load_experiment(description["source"]), description["arguments"])
+        module.load_state_dict(tensors)
+        return module.eval()
+
+    def collect(self, output: OutputDirectory) -> ExperimentResults:
+        """Summarise the evaluations of all seeds; errors as of `collect_results`."""
+        return collect_results(output)
+
+    def tables(self, results: ExperimentResults) -> Sequence[Table]:
+        """Return a row per metric."""
+        return results.tables()
+
+    def conclusions(self, results: ExperimentResults) -> Sequence[str]:
+        """Say what was measured, and on how many seeds."""
+        of_test = any(name.startswith("test.") for name in results.metrics)
+        where = "the test split" if of_test else "the validation split, which chose the epoch: return a test split, too"
+        return [] if of_test and results.metrics else [f"Measured on {where}."]
+
+    def report(self, content: RunContent[ExperimentResults]) -> Document:
+        """Return the report."""
+        from kdgat.report import Document, Section, provenance, training
+
+        curves = training.curves_by_stage(content.stages, lambda record, fit: record.stage)
+        results = content.results
+        sections = [
+            Section("metrics", "Metrics", tables=list(results.tables()), is_open=True),
+            training.training_section(curves, "One line per seed. The star marks the best epoch."),
+            provenance(content),
+        ]
+        facts = {"Source": results.source, "Seeds": str(len(results.seeds))}
+        return Document(Path(results.source).name, sections, content.missing, facts, answer=results.tables())
+
+
+FAMILY: Final = ExperimentFamily()

@@ -1,0 +1,159 @@
+"""The stages of an experiment: a preparation for each set of data arguments, training, and an evaluation per seed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.base import Config
+from kdgat.base.hashes import sha256_once
+from kdgat.experiment.code import SUFFIX, code_digest
+from kdgat.experiment.config import ExperimentConfig, takes_root
+from kdgat.experiment.declaration import PREPARE, TRAINING, Experiment, ExperimentError
+from kdgat.run import EVALUATION, PlannedStage
+from kdgat.run.kinds import StageKind, StageKinds
+from kdgat.run.plan import InputReference
+from kdgat.training import TrainingConfig
+
+SCALE: Final = "own"
+SPLITS: Final = ("train", "validation", "test")
+START: Final = "start"
+PROCESSED: Final = "processed"  # where PyG's datasets keep what they have made of their raw files
+
+
+class PrepareConfig(Config):
+    """What a preparation depends on."""
+
+    arguments: dict[str, Any]
+    code: str
+    files: str
+
+
+class TrainingStageConfig(Config):
+    """What a stage of training depends on."""
+
+    arguments: dict[str, Any]
+    code: str
+    frozen: tuple[str, ...]
+    training: TrainingConfig
+
+
+class EvaluationStageConfig(Config):
+    """What an evaluation depends on; `training` says how batches are cut."""
+
+    arguments: dict[str, Any]
+    code: str
+    training: TrainingConfig
+
+
+KINDS: Final = StageKinds(
+    (
+        StageKind(PREPARE, PrepareConfig, "kdgat.experiment.stages:prepare", trains=False),
+        StageKind(TRAINING, TrainingStageConfig, "kdgat.experiment.stages:train"),
+        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.experiment.stages:evaluate", trains=False),
+    )
+)
+
+
+def kind_of(stage: str) -> StageKind:
+    """Return the kind of a stage by its name; what is neither preparation nor evaluation trains."""
+    return KINDS[stage if stage in (PREPARE, EVALUATION) else TRAINING]
+
+
+def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
+    """List the stages of a run in an order in which they can be executed."""
+    experiment = config.experiment
+    preparations = _preparations(config)
+    plan = list({id(stage): stage for stage in preparations.values()}.values())
+    code = network_digest(experiment)
+    for seed in config.seeds:
+        for stage in experiment.stages:
+            inputs = {split: InputReference(preparations[stage.name].name, split) for split in SPLITS[:2]}
+            if before := experiment.predecessor(stage.name):
+                inputs[START] = InputReference(f"{before}-seed{seed}", "weights")
+            sections = {
+                "arguments": config.arguments("model", stage.name),
+                "code": code,
+                "frozen": tuple(stage.frozen),
+                "training": config.training_for(stage.name),
+            }
+            planned = KINDS[TRAINING].plan(
+                f"{stage.name}-seed{seed}", SCALE, seed, sections, inputs, _execution(config)
+            )
+            plan.append(replace(planned, stage=stage.name))
+        last = experiment.stages[-1].name
+        inputs = {
+            "test": InputReference(preparations[last].name, "test", is_optional=True),
+            "validation": InputReference(preparations[last].name, "validation"),
+            "weights": InputReference(f"{last}-seed{seed}", "weights"),
+        }
+        plan.append(KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs, _execution(config)))
+    return plan
+
+
+def network_digest(experiment: Experiment) -> str:
+    """Return the digest of the code that training depends on: the module's and that which makes batches."""
+    digests = [code_digest(one) for one in (experiment.module, experiment.collate) if one is not None]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def files_digest(root: Path) -> str:
+    """Return the digest of the names and contents of all files of a folder, or of one file, as 64 hex digits.
+
+    Folders called `processed` are left out: PyG's datasets write them.
+    """
+    if root.is_file():
+        return sha256_once(root)
+    digest = hashlib.sha256()
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != PROCESSED)
+        for name in sorted(names):
+            path = Path(folder, name)
+            digest.update(f"{path.relative_to(root)} {sha256_once(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _preparations(config: ExperimentConfig) -> dict[str, PlannedStage]:
+    """Return the preparation of each stage; stages with the same arguments share one."""
+    experiment = config.experiment
+    code, files = code_digest(experiment.data), _files(config)
+    found: dict[str, PlannedStage] = {}
+    for stage in experiment.stages:
+        arguments = config.arguments("data", stage.name)
+        same = [planned for planned in found.values() if planned.config["arguments"] == arguments]
+        name = f"{PREPARE}-{stage.name}" if found else PREPARE
+        sections = {"arguments": arguments, "code": code, "files": files}
+        found[stage.name] = (
+            same[0] if same else KINDS[PREPARE].plan(name, SCALE, 0, sections, execution=_execution(config))
+        )
+    return found
+
+
+def _files(config: ExperimentConfig) -> str:
+    if not takes_root(config.experiment.data):
+        if config.root is not None:
+            raise ExperimentError(f"root={config.root}: the data function has no argument `root` that receives it")
+        return ""
+    if config.root is None:
+        raise ExperimentError("root is missing: name the folder of the data, --data-root FOLDER")
+    root = Path(config.root)
+    if not root.exists():
+        raise ExperimentError(f"root {root} is not there: name the folder of the data, --data-root FOLDER")
+    return files_digest(root)
+
+
+def _execution(config: ExperimentConfig) -> dict[str, Any]:
+    """Return where source and data lie: who moves them repeats nothing."""
+    root = None if config.root is None else str(Path(config.root).absolute())
+    return {"source": config.source, "root": root}
+
+
+def reads(config: ExperimentConfig) -> Sequence[str]:
+    """Return the absolute paths that stages read beside their inputs."""
+    own = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
+    return own + ([str(Path(config.root).absolute())] if config.root is not None else [])
+

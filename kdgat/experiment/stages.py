@@ -1,0 +1,181 @@
+"""The stages of an experiment: `run(spec, directory)` is what `kdgat stage run` calls."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
+from torch import nn
+
+from kdgat.base import validate_config
+from kdgat.experiment.code import code_digest, load_experiment
+from kdgat.experiment.config import ROOT, takes_root
+from kdgat.experiment.declaration import Experiment, ExperimentError
+from kdgat.experiment.plan import (
+    SPLITS,
+    START,
+    EvaluationStageConfig,
+    PrepareConfig,
+    TrainingStageConfig,
+    files_digest,
+    kind_of,
+    network_digest,
+)
+from kdgat.experiment.samples import Samples, write_samples
+from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
+from kdgat.training import load_weights, seed_everything, train_stage, use_expandable_segments
+from kdgat.training.averages import Averages
+from kdgat.training.device import make_fabric
+from kdgat.training.steps import Steps, takes_index
+
+logger = logging.getLogger(__name__)
+
+
+def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Run one stage, or resume it."""
+    use_expandable_segments()
+    return kind_of(spec.stage).run(spec, directory)
+
+
+def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Call the data function and keep what it returns; StageInputError if code or files are not as they were."""
+    config = validate_config(PrepareConfig, spec.config)
+    experiment = load_experiment(spec.execution["source"])
+    _require_code(spec, config.code, code_digest(experiment.data))
+    torch.set_num_threads(1)
+    seed_everything(spec.seed)
+    root = spec.execution["root"]
+    splits = read_splits(experiment, config.arguments, root)
+    if takes_root(experiment.data) and files_digest(Path(root)) != config.files:
+        raise StageInputError(
+            f"root {root} has other files than when the run was planned, or the data function has written some (a "
+            "download, for instance): give the command again"
+        )
+    metrics, artifacts = {}, {}
+    for name, samples in splits.items():
+        path = directory.path / f"{name}.safetensors"
+        try:
+            metrics[name] = float(write_samples(path, samples, experiment.collate))
+        except ExperimentError as error:
+            raise ExperimentError(f"data, {name}: {error}") from error
+        artifacts[name] = path.name
+        logger.info("%s: %d samples", name, int(metrics[name]))
+    return Finished(metrics=metrics, artifacts=artifacts)
+
+
+def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str | None) -> dict[str, Any]:
+    """Call the data function; ExperimentError if it returns anything but two or three sequences."""
+    paths = {ROOT: Path(root)} if takes_root(experiment.data) and root is not None else {}
+    found = experiment.data(**paths, **arguments)
+    if isinstance(found, Mapping) and set(SPLITS[:2]) <= set(found) <= set(SPLITS):
+        return dict(found)
+    if not isinstance(found, tuple | list) or len(found) not in (2, 3):
+        raise ExperimentError(
+            f"the data function returned {type(found).__name__}: return train, validation and, if there is one, test"
+        )
+    splits = dict(zip(SPLITS, found, strict=False))
+    for name, samples in splits.items():
+        if not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
+            raise ExperimentError(f"data: {name} is a {type(samples).__name__}, which has no length: return a list")
+    return splits
+
+
+def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
+    """Return the module with these arguments, its lazy layers refused."""
+    module = experiment.module(**arguments)
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ExperimentError(f"{name} of {type(module).__name__} has no size yet: write it out (in_channels=...)")
+    return module
+
+
+def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train one stage from the weights of the one before it."""
+    config = validate_config(TrainingStageConfig, spec.config)
+    experiment = load_experiment(spec.execution["source"])
+    _require_network(spec, experiment, config.code)
+    torch.set_num_threads(config.training.num_threads)
+    train_split, validation = (Samples(input_path(spec, directory, name), experiment.collate) for name in SPLITS[:2])
+    seed_everything(spec.seed)
+    module = make_module(experiment, config.arguments)
+    if START in spec.inputs:
+        _start(module, input_path(spec, directory, START))
+    _freeze(module, config.frozen)
+    return train_stage(
+        module,
+        module,
+        train_split.source(config.training, spec.seed, shuffle=True),
+        validation.source(config.training, spec.seed, shuffle=False),
+        config.training,
+        spec,
+        directory,
+        description={"source": spec.execution["source"], "arguments": config.arguments},
+    )
+
+
+def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Let the module log its metrics of the test split, by `test_step` where it has one; else of validation."""
+    config = validate_config(EvaluationStageConfig, spec.config)
+    experiment = load_experiment(spec.execution["source"])
+    _require_network(spec, experiment, config.code)
+    torch.set_num_threads(config.training.num_threads)
+    split = "test" if "test" in spec.inputs else "validation"
+    samples = Samples(input_path(spec, directory, split), experiment.collate)
+    module = make_module(experiment, config.arguments)
+    module.load_state_dict(load_weights(input_path(spec, directory, "weights"))[0])
+    metrics = measure(module, samples, config, spec.seed)
+    return Finished(metrics={f"{split}.{name.removeprefix('test_')}": value for name, value in metrics.items()})
+
+
+def measure(module: LightningModule, samples: Samples, config: EvaluationStageConfig, seed: int) -> dict[str, float]:
+    """Return what a module logs of samples, as means over all of them."""
+    fabric = make_fabric(config.training)
+    steps = Steps(module)
+    fabric.to_device(module)
+    module.eval()
+    source = samples.source(config.training, seed, shuffle=False)
+    step = module.test_step if is_overridden("test_step", module) else module.validation_step
+    seed_everything(seed)
+    with torch.no_grad(), Averages().listen(module) as averages, fabric.autocast():
+        for number, indices in enumerate(source.plan(0)):
+            averages.for_batch_of(len(indices))
+            batch = steps.receive(fabric, source.gather(indices))
+            step(*((batch, number) if takes_index(step) else (batch,)))
+        (module.on_test_epoch_end if is_overridden("test_step", module) else module.on_validation_epoch_end)()
+        return averages.end_epoch()
+
+
+def _require_network(spec: StageSpec, experiment: Experiment, planned: str) -> None:
+    _require_code(spec, planned, network_digest(experiment))
+
+
+def _require_code(spec: StageSpec, planned: str, found: str) -> None:
+    if planned != found:
+        raise StageInputError(
+            f"{spec.execution['source']} was changed since {spec.stage} was planned: give the command again, which "
+            "plans it anew, or take the change back"
+        )
+
+
+def _start(module: LightningModule, path: Path) -> None:
+    tensors = load_weights(path)[0]
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise StageInputError(f"{path} cannot be started from: {' '.join(str(error).split())}") from error
+
+
+def _freeze(module: LightningModule, patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        found = [one for name, one in module.named_parameters() if fnmatchcase(name, pattern)]
+        if not found:
+            names = ", ".join(name for name, _ in module.named_parameters())
+            raise ExperimentError(f"frozen: no parameter is called {pattern!r} (there are {names})")
+        for parameter in found:
+            parameter.requires_grad_(False)
