@@ -20,6 +20,7 @@ as calls for notebooks, is this file's; it comes from kdgat/api.py.
     can          family    intrusion detection on CAN buses                               all above but lap, trees
     lap          family    learned warm starts of linear assignment                       all above but can, trees
     trees        family    self-supervised learning on geometric trees                    all above but can, lap
+    experiment   family    a model of one's own, from one file                            all above but can, lap, trees
     gpu          front     what a GPU computes of all families, and how fast              families and theirs
     (flows)      front     the runs under Prefect and Dask, beside this package           all above
     cli          front     the commands                                                   all above

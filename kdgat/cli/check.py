@@ -14,8 +14,8 @@ app = typer.Typer()
 @app.command("check")
 def check(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Python file, or package.module:name.")],
-    data_root: Annotated[
-        Path | None, typer.Option("--data-root", help="Folder or file that the data function receives as root.")
+    root: Annotated[
+        Path | None, typer.Option("--root", help="Folder or file that the data function receives as root.")
     ] = None,
     overrides: options.Overrides = None,
 ) -> None:
@@ -26,7 +26,7 @@ def check(
     from kdgat.experiment.check import check as run_check
     from kdgat.family import family_config, find_family
 
-    given = {"source": source, **({} if data_root is None else {"data_root": data_root})}
+    given = {"source": source, **({} if root is None else {"root": root})}
     config = family_config(find_family("experiment"), None, given, None, overrides)
     problems = []
     for found in run_check(config):  # type: ignore[arg-type] # the family's own

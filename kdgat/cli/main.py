@@ -56,6 +56,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "estimate": CommandGroup("kdgat.cli.estimate", "Estimate walltime and memory of jobs, and say why."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "new": CommandGroup("kdgat.cli.new", "Write a file to begin a model of your own with."),
     "check": CommandGroup("kdgat.cli.check", "Prove that your own model resumes with the same weights."),
     "night": CommandGroup("kdgat.cli.night", "Retrain on new recordings; a better model goes into service."),
     "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
@@ -78,8 +79,9 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
 TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
     "Train": (
         "kdgat train trees --out runs/trees",
-        ("plan", "estimate", "train", "check", "sweep", "config", "runs", "report"),
+        ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
     ),
+    "Train a model of your own": ("kdgat train net.py --out runs/net", ("new", "check")),
     "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate")),
     "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
     "Keep models trained": ("kdgat night my_cars --inbox inbox", ("night", "model")),

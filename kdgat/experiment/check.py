@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,7 +63,7 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
             opened = {name: Samples(path, experiment.collate) for name, path in files.items()}
             arguments = config.arguments("model", stage.name)
             yield from _check_stage(
-                stage.name, lambda given=arguments: make_module(experiment, given), opened, training, place, seed
+                stage.name, partial(make_module, experiment, arguments), opened, training, place, seed
             )
 
 

@@ -84,12 +84,13 @@ def _of_file(path: Path, signature: tuple[tuple[str, int, int], ...]) -> Experim
 
 
 def _imported(path: Path) -> ModuleType:
-    """Import a file under its own name; modules beside it can be imported by it, as where Python runs it."""
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None and spec.loader is not None
+    """Import a file under a name that no other module has; it can import what lies beside it, as a script can."""
+    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    if path.stem not in sys.modules:  # never in the place of a library of that name
-        sys.modules[path.stem] = module
+    sys.modules[name] = module
     sys.path.insert(0, str(path.parent))
     try:
         importlib.invalidate_caches()
@@ -131,7 +132,9 @@ def _reached_imports(
         if isinstance(statement, ast.Import):
             if (local := _local(file, alias.name, 0)) is not None:
                 yield from _reached(local, "", seen)
-        elif (inner := _local(file, ".".join(filter(None, (statement.module, alias.name))), statement.level)) is not None:
+        elif (
+            inner := _local(file, ".".join(filter(None, (statement.module, alias.name))), statement.level)
+        ) is not None:
             yield from _reached(inner, "", seen)  # a module of a package
         elif (local := _local(file, statement.module or "", statement.level)) is not None:
             yield from _reached(local, "" if alias.name == "*" else alias.name, seen)

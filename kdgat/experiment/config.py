@@ -27,7 +27,7 @@ class ExperimentConfig(RunConfig):
     preset_package: ClassVar[str] = "kdgat.experiment"
 
     source: str = Field(description="Python file, or package.module:name, that holds the Experiment; `train FILE`")
-    root: str | None = Field(None, description="folder or file that the data function receives as root; --data-root")
+    root: str | None = Field(None, description="folder or file that the data function receives as root; --root")
     model: dict[str, Any] = Field(default={}, description="arguments of the module, as -O model.hidden=128")
     data: dict[str, Any] = Field(default={}, description="arguments of the data function, as -O data.largest=64")
 

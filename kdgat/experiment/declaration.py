@@ -46,7 +46,7 @@ class Experiment:
         module: a LightningModule; arguments of its constructor are the keys `model.*`.
         data: returns train, validation and, if there is one, test: sequences of PyG `Data` or `HeteroData`, of tensors,
             or of lists and dictionaries of them. Its arguments are the keys `data.*`; one that is called `root`
-            receives the path that `--data-root` names.
+            receives the path that `--root` names.
         stages: of training, one after the other; by default a single one.
         training: defaults of the section `training`, as {"monitor": "val_loss", "max_epochs": 50}.
         collate: makes a batch of a list of samples; by default PyG's batch, or torch's `default_collate`.

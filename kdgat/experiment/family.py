@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 OPTIONS: Final = (
     Option("source", "Python file, or package.module:name, that holds the Experiment.", "source", is_required=True),
-    Option("data_root", "Folder or file that the data function receives as root.", "root", type=Path),
+    Option("root", "Folder or file that the data function receives as root.", "root", type=Path),
 )
 
 
@@ -54,7 +54,8 @@ class ExperimentFamily(Family):
 
     def load_model(self, weights: Path) -> nn.Module:
         """Return the module that a weights file is of, in eval mode; its source has to be where it was."""
-        from kdgat.experiment.stages import load_experiment, make_module
+        from kdgat.experiment.code import load_experiment
+        from kdgat.experiment.stages import make_module
         from kdgat.training import load_weights
 
         tensors, description = load_weights(weights)

@@ -91,7 +91,9 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
             "validation": InputReference(preparations[last].name, "validation"),
             "weights": InputReference(f"{last}-seed{seed}", "weights"),
         }
-        plan.append(KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs, _execution(config)))
+        plan.append(
+            KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs, _execution(config))
+        )
     return plan
 
 
@@ -139,10 +141,10 @@ def _files(config: ExperimentConfig) -> str:
             raise ExperimentError(f"root={config.root}: the data function has no argument `root` that receives it")
         return ""
     if config.root is None:
-        raise ExperimentError("root is missing: name the folder of the data, --data-root FOLDER")
+        raise ExperimentError("root is missing: name the folder of the data, --root FOLDER")
     root = Path(config.root)
     if not root.exists():
-        raise ExperimentError(f"root {root} is not there: name the folder of the data, --data-root FOLDER")
+        raise ExperimentError(f"root {root} is not there: name the folder of the data, --root FOLDER")
     return files_digest(root)
 
 
@@ -156,4 +158,3 @@ def reads(config: ExperimentConfig) -> Sequence[str]:
     """Return the absolute paths that stages read beside their inputs."""
     own = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
     return own + ([str(Path(config.root).absolute())] if config.root is not None else [])
-

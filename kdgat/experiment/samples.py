@@ -45,7 +45,9 @@ def write_samples(path: Path, samples: Sequence[Any], collate: Callable[[list[An
         header, tensors = _packed(items)
     else:
         tensors = {}
-        trees = [_tree(item.to_dict() if is_graph else item, f"sample {place}", tensors) for place, item in enumerate(items)]
+        trees = [
+            _tree(item.to_dict() if is_graph else item, f"sample {place}", tensors) for place, item in enumerate(items)
+        ]
         sizes = [[item.num_nodes or 0, item.num_edges] if is_graph else [1, 0] for item in items]
         tensors["sizes"] = torch.tensor(sizes)
         header = {"trees": trees, "kind": _kind(items[0]) if is_graph else ""}
@@ -107,20 +109,23 @@ class Samples:
             storage, counts = _storage_of(batch, key), self._tensors["nodes"][indices, place]
             storage["batch"] = torch.repeat_interleave(torch.arange(len(indices)), counts)
             storage["ptr"] = torch.nn.functional.pad(counts.cumsum(0), (1, 0))
-            if "x" not in storage and not self._header["has_size"]:
+            if key in self._header["stated"]:
                 storage["num_nodes"] = int(counts.sum())
         batch._num_graphs = len(indices)
         return batch
 
 
 def _packed(graphs: Sequence[Data | HeteroData]) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    first, columns, tensors = graphs[0], [], {}
+    first = graphs[0]
+    columns: list[dict[str, Any]] = []
+    tensors: dict[str, Tensor] = {}
     shape = _shape_of(first)
     for place, graph in enumerate(graphs):
         if _shape_of(graph) != shape:
             different = sorted(set(map(str, shape)) ^ set(map(str, _shape_of(graph))))
             raise ExperimentError(f"sample {place} has other attributes than sample 0 ({', '.join(different)})")
-    for key, name in shape:
+    stated = [key for key, name in shape if name == "num_nodes"]  # which PyG adds up
+    for key, name in [one for one in shape if one[1] != "num_nodes"]:
         values = [_storage_of(graph, key)[name] for graph in graphs]
         column: dict[str, Any] = {"key": key, "name": name, "texts": None, "dimension": 0}
         if all(isinstance(value, str) for value in values):
@@ -132,8 +137,7 @@ def _packed(graphs: Sequence[Data | HeteroData]) -> tuple[dict[str, Any], dict[s
     counts = [[_storage_of(graph, key).num_nodes or 0 for key in nodes] for graph in graphs]
     tensors["nodes"] = torch.tensor(counts, dtype=torch.int64)
     tensors["sizes"] = torch.tensor([[sum(own), graph.num_edges] for own, graph in zip(counts, graphs, strict=True)])
-    has_size = any(name == "num_nodes" for _, name in shape)
-    return {"kind": _kind(first), "columns": columns, "nodes": nodes, "has_size": has_size}, tensors
+    return {"kind": _kind(first), "columns": columns, "nodes": nodes, "stated": stated}, tensors
 
 
 def _pack(

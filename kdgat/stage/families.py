@@ -33,7 +33,9 @@ def is_source(word: str) -> bool:
     (True, True, False)
     """
     module, colon, name = word.partition(":")
-    return word.endswith(SOURCE_SUFFIX) or bool(colon) and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    return word.endswith(SOURCE_SUFFIX) or (
+        bool(colon) and name.isidentifier() and all(map(str.isidentifier, module.split(".")))
+    )
 
 
 def is_mistake(error: BaseException) -> bool:

@@ -15,9 +15,12 @@ from kdgat.family import Detects, Family, find_family
 from kdgat.run import EVALUATION, Run
 from kdgat.stage.families import family_package
 
-NAMES = ("can", "lap", "trees", "toy")
+NAMES = ("can", "lap", "trees", "experiment", "toy")
 # What cannot be left out of a configuration.
-NEEDED: dict[str, dict[str, Any]] = {"can": {"data": {"dataset": "synthetic", "data_root": "data"}}}
+NEEDED: dict[str, dict[str, Any]] = {
+    "can": {"data": {"dataset": "synthetic", "data_root": "data"}},
+    "experiment": {"source": "kdgat.experiment.example:experiment"},
+}
 COMMANDS = ("plan", "estimate", "train")
 OF_A_CONFIGURATION = {"--preset", "--config", "--seeds", "--override"}
 OF_JOBS = {"--site", "--walltime", "--memory", "--cores", "--gpus", "--account"}

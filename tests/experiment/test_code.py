@@ -1,0 +1,69 @@
+"""A file of one's own is imported as it is now, and a digest moves with what a result depends on, and only then."""
+
+from pathlib import Path
+
+import pytest
+
+from kdgat.experiment.code import code_digest, load_experiment
+from kdgat.experiment.declaration import ExperimentError
+
+
+def digests(source: Path) -> tuple[str, str]:
+    experiment = load_experiment(str(source))
+    return code_digest(experiment.module), code_digest(experiment.data)
+
+
+def changed(source: Path, old: str, new: str) -> tuple[bool, bool]:
+    """Change the file, and return whether the digests of module and data moved."""
+    before = digests(source)
+    text = source.read_text()
+    assert old in text
+    source.write_text(text.replace(old, new))
+    after = digests(source)
+    return before[0] != after[0], before[1] != after[1]
+
+
+def test_comments_and_docstrings_move_no_digest(source: Path) -> None:
+    assert changed(source, '"""Sums of', '# a comment\n"""Other sums of') == (False, False)
+
+
+def test_a_change_of_the_module_moves_its_digest_alone(source: Path) -> None:
+    assert changed(source, "mse_loss", "l1_loss") == (True, False)
+
+
+def test_a_change_of_what_the_data_function_calls_moves_its_digest_alone(source: Path) -> None:
+    assert changed(source, "x.sum()", "x.mean()") == (False, True)
+
+
+def test_stages_and_settings_are_no_part_of_the_digests(source: Path) -> None:
+    assert changed(source, '"max_epochs": 2', '"max_epochs": 5') == (False, False)
+
+
+def test_a_module_beside_the_file_is_part_of_what_imports_from_it(source: Path) -> None:
+    (source.parent / "losses_of_rings.py").write_text("def mse_loss(a, b):\n    return ((a - b) ** 2).mean()\n")
+    source.write_text(
+        source.read_text()
+        .replace("import torch\n", "import torch\nfrom losses_of_rings import mse_loss\n", 1)
+        .replace("torch.nn.functional.mse_loss", "mse_loss")
+    )
+    before = digests(source)
+    (source.parent / "losses_of_rings.py").write_text("def mse_loss(a, b):\n    return (a - b).abs().mean()\n")
+    after = digests(source)
+    assert (before[0] != after[0], before[1] != after[1]) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("x = 1\n", "no Experiment"), ("def (:\n", "line 1")],
+)
+def test_a_file_without_an_experiment_is_refused(tmp_path: Path, text: str, what: str) -> None:
+    (tmp_path / "empty_file.py").write_text(text)
+    with pytest.raises(ExperimentError, match=what):
+        load_experiment(str(tmp_path / "empty_file.py"))
+
+
+def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ExperimentError, match=r"nothing\.py is no file"):
+        load_experiment(str(tmp_path / "nothing.py"))
+    with pytest.raises(ExperimentError, match="no module no_such_package"):
+        load_experiment("no_such_package.nets:experiment")
