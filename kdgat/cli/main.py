@@ -81,7 +81,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
         "kdgat train trees --out runs/trees",
         ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
     ),
-    "Train a model of your own": ("kdgat train net.py --out runs/net", ("new", "check")),
+    "Train a model of your own": ("kdgat check net.py", ("new", "check")),
     "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate")),
     "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
     "Keep models trained": ("kdgat night my_cars --inbox inbox", ("night", "model")),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +30,7 @@ class PrepareConfig(Config):
     arguments: dict[str, Any]
     code: str
     files: str
+    is_packed: bool  # samples are kept one by one for a `collate`
 
 
 class TrainingStageConfig(Config):
@@ -81,19 +81,15 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
                 "frozen": tuple(stage.frozen),
                 "training": config.training_for(stage.name),
             }
-            planned = KINDS[TRAINING].plan(
-                f"{stage.name}-seed{seed}", SCALE, seed, sections, inputs, _execution(config)
-            )
-            plan.append(replace(planned, stage=stage.name))
+            planned = KINDS[TRAINING].plan(f"{stage.name}-seed{seed}", SCALE, seed, sections, inputs)
+            plan.append(_planned(config, planned, stage.name))
         last = experiment.stages[-1].name
         inputs = {
             "test": InputReference(preparations[last].name, "test", is_optional=True),
             "validation": InputReference(preparations[last].name, "validation"),
             "weights": InputReference(f"{last}-seed{seed}", "weights"),
         }
-        plan.append(
-            KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs, _execution(config))
-        )
+        plan.append(_planned(config, KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs)))
     return plan
 
 
@@ -128,10 +124,8 @@ def _preparations(config: ExperimentConfig) -> dict[str, PlannedStage]:
         arguments = config.arguments("data", stage.name)
         same = [planned for planned in found.values() if planned.config["arguments"] == arguments]
         name = f"{PREPARE}-{stage.name}" if found else PREPARE
-        sections = {"arguments": arguments, "code": code, "files": files}
-        found[stage.name] = (
-            same[0] if same else KINDS[PREPARE].plan(name, SCALE, 0, sections, execution=_execution(config))
-        )
+        sections = {"arguments": arguments, "code": code, "files": files, "is_packed": experiment.collate is None}
+        found[stage.name] = same[0] if same else _planned(config, KINDS[PREPARE].plan(name, SCALE, 0, sections))
     return found
 
 
@@ -148,13 +142,13 @@ def _files(config: ExperimentConfig) -> str:
     return files_digest(root)
 
 
-def _execution(config: ExperimentConfig) -> dict[str, Any]:
-    """Return where source and data lie: who moves them repeats nothing."""
+def _planned(config: ExperimentConfig, planned: PlannedStage, stage: str = "") -> PlannedStage:
+    """Return a stage that knows where source and data lie, which is no part of its identity."""
     root = None if config.root is None else str(Path(config.root).absolute())
-    return {"source": config.source, "root": root}
-
-
-def reads(config: ExperimentConfig) -> Sequence[str]:
-    """Return the absolute paths that stages read beside their inputs."""
-    own = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
-    return own + ([str(Path(config.root).absolute())] if config.root is not None else [])
+    source = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
+    return replace(
+        planned,
+        stage=stage or planned.stage,
+        execution={"source": config.source, "root": root},
+        reads=(*source, *([root] if root is not None else [])),
+    )

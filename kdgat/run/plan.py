@@ -47,6 +47,7 @@ class PlannedStage:
     execution_keys: tuple[str, ...] = ()  # keys of `config` of which the same holds
     code_version: int = 1  # of the stage kind
     parts: str = ""  # of the stage kind
+    reads: tuple[str, ...] = ()  # absolute paths of what it reads beside its inputs
 
     @property
     def depends_on(self) -> tuple[str, ...]:
@@ -117,6 +118,7 @@ def make_spec(
         seed=planned.seed,
         config=planned.config,
         inputs={**inputs, **external},
+        reads=planned.reads,
         execution=planned.execution,
         execution_keys=planned.execution_keys,
         code_version=planned.code_version,

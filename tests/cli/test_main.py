@@ -156,6 +156,8 @@ MISTAKES = (
     "estimate can --config absent",
     "train can --config absent --out out",
     "night can --config absent",
+    "new absent",
+    "check absent.py",
     "sweep lap --out out",
     "lap inspect absent",
     "runs usage absent",

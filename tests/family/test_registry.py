@@ -11,13 +11,13 @@ from kdgat.stage.families import family_names, family_package
 
 
 def test_the_families_of_this_distribution_are_there() -> None:
-    assert [find_family(name).name for name in family_names()] == ["can", "lap", "trees"]
+    assert [find_family(name).name for name in family_names()] == ["can", "lap", "trees", "experiment"]
     assert isinstance(find_family("can"), Detects)
     assert not isinstance(find_family("lap"), Detects)
 
 
 def test_another_distribution_brings_a_family_along(toy: Family) -> None:
-    assert family_names() == ["can", "lap", "trees", "toy"]
+    assert family_names() == ["can", "lap", "trees", "experiment", "toy"]
     assert family_package("toy") == "toy_family"
     assert toy.name == "toy"
 
