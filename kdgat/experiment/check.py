@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,9 +14,9 @@ import numpy as np
 import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
-from torch import Tensor
 
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.plan import plan_experiment
 from kdgat.experiment.samples import Samples, write_samples
 from kdgat.experiment.stages import make_module, read_splits
 from kdgat.stage import RunDirectory
@@ -45,6 +46,7 @@ class Finding:
 
 def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
     """Yield what was found of each stage; errors of the module and of the data function as they are."""
+    plan_experiment(config)  # what cannot be planned is refused as a plan refuses it
     experiment = config.experiment
     with tempfile.TemporaryDirectory(prefix="kdgat-check-") as folder:
         for number, stage in enumerate(experiment.stages):
@@ -75,11 +77,11 @@ def _check_stage(
     place: Path,
     seed: int,
 ) -> Iterator[Finding]:
-    def trained(name: str, kills: set[int]) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
-        """Train in a folder, killed at these steps, and return the weights and those before each step."""
+    def trained(name: str, kills: set[int]) -> list[dict[str, str]]:
+        """Train, killed at these steps, and return the digests of the weights before each step, and at the end."""
         directory = RunDirectory(place / name)
         directory.path.mkdir()
-        seen: dict[int, dict[str, Tensor]] = {}
+        seen: dict[int, dict[str, str]] = {}
         left = set(kills)
         while True:
             seed_everything(seed)
@@ -91,21 +93,21 @@ def _check_stage(
                 fit(module, watched, validation, training, directory, seed)
             except _KilledError:
                 continue
-            return _copy(module), [seen[step] for step in sorted(seen)]
+            return [*(seen[step] for step in sorted(seen)), _digests(module)]
 
     steps = EPOCHS * len(splits["train"].source(training, seed, shuffle=True).plan(0))
-    whole, before = trained("whole", set())
+    whole = trained("whole", set())
     kills = sorted({1, steps // 4, steps // 2, steps - 1} - {0, steps})
-    again, resumed = trained("killed", set(kills))
+    again = trained("killed", set(kills))
     what = f"{steps} steps, killed before step {', '.join(map(str, kills))}"
-    yield Finding(stage, what, _first_difference(whole, again, before, resumed))
+    yield Finding(stage, what, _first_difference(whole, again))
 
 
 class _Watched(GraphSource):
     """A source that notes the weights before each step, and is killed before some."""
 
     def __init__(
-        self, source: GraphSource, module: LightningModule, seen: dict[int, dict[str, Tensor]], kills: set[int]
+        self, source: GraphSource, module: LightningModule, seen: dict[int, dict[str, str]], kills: set[int]
     ) -> None:
         super().__init__(source.store, source.graph_sizes, source.limit, source.seed, source.shuffle, source.chosen)
         self._module, self._seen, self._kills = module, seen, kills
@@ -116,26 +118,22 @@ class _Watched(GraphSource):
         if step in self._kills:
             self._kills.remove(step)
             raise _KilledError
-        self._seen[step] = _copy(self._module)
+        self._seen[step] = _digests(self._module)
         return super().gather(indices)
 
 
-def _copy(module: LightningModule) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+def _digests(module: LightningModule) -> dict[str, str]:
+    """Return a digest of each tensor: copies of all steps would take as many times the memory of the model."""
+    state = {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    return {name: sha256(tensor.reshape(-1).view(torch.uint8).numpy()).hexdigest() for name, tensor in state.items()}
 
 
-def _first_difference(
-    whole: Mapping[str, Tensor],
-    again: Mapping[str, Tensor],
-    before: list[dict[str, Tensor]],
-    resumed: list[dict[str, Tensor]],
-) -> str:
+def _first_difference(whole: Sequence[Mapping[str, str]], again: Sequence[Mapping[str, str]]) -> str:
     """Name the first step before which a tensor differs, and that tensor; empty where none does."""
-    places = [f"before step {step}" for step in range(len(before))]
-    pairs = [*zip(places, before, resumed, strict=False), ("at the end, in the best weights,", whole, again)]
-    for where, one, other in pairs:
-        for name, tensor in one.items():
-            if not torch.equal(tensor, other[name]):
-                apart = float((tensor.double() - other[name].double()).abs().max())
-                return f"{name} differs {where} by {apart:.3g}; {REASONS}"
+    for step, (one, other) in enumerate(zip(whole, again, strict=True)):
+        different = [name for name in one if one[name] != other[name]]
+        if different:
+            where = f"before step {step}" if step < len(whole) - 1 else "in the best weights"
+            more = f" (and {len(different) - 1} more tensors)" if len(different) > 1 else ""
+            return f"{different[0]}{more} differs {where}; {REASONS}"
     return ""

@@ -73,7 +73,8 @@ def _signature(folder: Path) -> tuple[tuple[str, int, int], ...]:
 @lru_cache(maxsize=8)
 def _of_file(path: Path, signature: tuple[tuple[str, int, int], ...]) -> Experiment:
     for name, module in list(sys.modules.items()):  # of an earlier state of the folder
-        if (file := getattr(module, "__file__", None)) and Path(file).parent == path.parent and name != "__main__":
+        file = getattr(module, "__file__", None)
+        if file and Path(file).parent == path.parent and "." not in name and name != "__main__":  # no package's
             del sys.modules[name]
     module = _imported(path)
     found = {name: one for name, one in vars(module).items() if isinstance(one, Experiment)}

@@ -14,7 +14,7 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 from kdgat.base import Config, ConfigurationError, validate_config
 from kdgat.base.configuration import type_name
 from kdgat.experiment.code import SUFFIX, load_experiment
-from kdgat.experiment.declaration import PREPARE, Experiment
+from kdgat.experiment.declaration import PREPARE, Experiment, ExperimentError
 from kdgat.run import EVALUATION, RunConfig
 
 ROOT: Final = "root"  # the argument of a data function that receives a path
@@ -83,7 +83,7 @@ class ExperimentConfig(RunConfig):
         try:
             return validate_config(known, given).model_dump(mode="json")
         except ConfigurationError as error:
-            raise ConfigurationError(f"{section}.{error}" if str(error)[0] != "u" else f"{section}: {error}") from None
+            raise ConfigurationError(f"{section}: {error}") from None
 
 
 @lru_cache(maxsize=64)
@@ -94,7 +94,13 @@ def arguments_of(function: Callable[..., Any]) -> type[Config]:
     without an annotation takes anything.
     """
     fields: dict[str, Any] = {}
-    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+    try:
+        signature = inspect.signature(function, eval_str=True)
+    except NameError as error:
+        raise ExperimentError(
+            f"an annotation of {function.__qualname__} cannot be read ({error}): import it"
+        ) from error
+    for name, parameter in signature.parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD) or name == ROOT:
             continue
         if parameter.default is not parameter.empty and not _is_plain(parameter.default):
@@ -106,7 +112,13 @@ def arguments_of(function: Callable[..., Any]) -> type[Config]:
 
 
 class _Arguments(Config):
-    model_config = ConfigDict(protected_namespaces=())
+    model_config = ConfigDict(protected_namespaces=(), arbitrary_types_allowed=True)
+
+
+def typed_arguments(function: Callable[..., Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return plain data as the types that a function is annotated with: a list as the tuple, a text as the enum."""
+    found = validate_config(arguments_of(function), plain)
+    return {name: getattr(found, name) for name in type(found).model_fields}
 
 
 def takes_root(function: Callable[..., Any]) -> bool:

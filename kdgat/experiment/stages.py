@@ -15,7 +15,7 @@ from torch import nn
 
 from kdgat.base import validate_config
 from kdgat.experiment.code import code_digest, load_experiment
-from kdgat.experiment.config import ROOT, takes_root
+from kdgat.experiment.config import ROOT, takes_root, typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
 from kdgat.experiment.plan import (
     SPLITS,
@@ -72,7 +72,7 @@ def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str | None) -> dict[str, Any]:
     """Call the data function; ExperimentError if it returns anything but two or three sequences."""
     paths = {ROOT: Path(root)} if takes_root(experiment.data) and root is not None else {}
-    found = experiment.data(**paths, **arguments)
+    found = experiment.data(**paths, **typed_arguments(experiment.data, arguments))
     if isinstance(found, Mapping) and set(SPLITS[:2]) <= set(found) <= set(SPLITS):
         return dict(found)
     if not isinstance(found, tuple | list) or len(found) not in (2, 3):
@@ -88,7 +88,7 @@ def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str 
 
 def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
     """Return the module with these arguments, its lazy layers refused."""
-    module = experiment.module(**arguments)
+    module = experiment.module(**typed_arguments(experiment.module, arguments))
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ExperimentError(f"{name} of {type(module).__name__} has no size yet: write it out (in_channels=...)")

@@ -7,7 +7,7 @@ import pytest
 
 from kdgat.base import ConfigurationError
 from kdgat.experiment import Experiment, Stage
-from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.config import ExperimentConfig, typed_arguments
 from kdgat.experiment.declaration import ExperimentError
 from kdgat.experiment.plan import plan_experiment
 
@@ -76,3 +76,13 @@ def test_a_root_is_asked_for_by_the_function_alone(source: Path, tmp_path: Path)
 def test_stages_that_cannot_be_planned_are_refused(stages: list[Stage], what: str) -> None:
     with pytest.raises(ExperimentError, match=what):
         Experiment(object, lambda: None, stages=stages)  # type: ignore[arg-type]
+
+
+def test_a_list_becomes_the_tuple_that_the_module_is_annotated_with(source: Path) -> None:
+    source.write_text(
+        source.read_text().replace("hidden: int = 8,", "hidden: int = 8, sizes: tuple[int, ...] = (1, 2),")
+    )
+    config = configured(source, "model.sizes=[3, 4]")
+    plain = config.arguments("model", "small")
+    assert plain["sizes"] == [3, 4]
+    assert typed_arguments(config.experiment.module, plain)["sizes"] == (3, 4)
