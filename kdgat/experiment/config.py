@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from kdgat.base import Config, ConfigurationError, validate_config
-from kdgat.base.configuration import type_name
 from kdgat.experiment.code import SUFFIX, load_experiment
 from kdgat.experiment.declaration import PREPARE, Experiment, ExperimentError
 from kdgat.run import EVALUATION, RunConfig
@@ -107,7 +106,7 @@ def arguments_of(function: Callable[..., Any]) -> type[Config]:
             continue
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
         default = ... if parameter.default is parameter.empty else parameter.default
-        fields[name] = (annotation, Field(default, description=type_name(annotation)))
+        fields[name] = (annotation, default)
     return create_model("Arguments", __base__=_Arguments, **fields)
 
 

@@ -24,6 +24,7 @@ from torch_geometric.data.storage import BaseStorage, NodeStorage
 
 from kdgat.base import write_bytes_atomically
 from kdgat.experiment.declaration import ExperimentError
+from kdgat.graphs.columns import gather_rows
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
 
 HEADER: Final = "kdgat"  # one metadata key: equal samples shall be equal files
@@ -99,7 +100,8 @@ class Samples:
                 continue
             values, ends = self._tensors[f"{place}.values"], self._tensors[f"{place}.ends"]
             dimension, lengths = column["dimension"], (ends[1:] - ends[:-1])[indices]
-            gathered = values.index_select(dimension, _ranges(ends[indices], lengths))
+            rows = torch.from_numpy(gather_rows(ends.numpy(), indices.numpy()))
+            gathered = values.index_select(dimension, rows)
             if (steps := self._tensors.get(f"{place}.steps")) is not None:
                 chosen = steps[indices].cumsum(0) - steps[indices]  # [graphs, ends of an edge]
                 offsets = chosen.repeat_interleave(lengths, 0)
@@ -173,16 +175,6 @@ def _pack(
     ]
     if any(bool(step.any()) for step in steps):
         tensors[f"{place}.steps"] = torch.stack(steps)
-
-
-def _ranges(starts: Tensor, lengths: Tensor) -> Tensor:
-    """Return the places of ranges one after the other.
-
-    >>> _ranges(torch.tensor([5, 0]), torch.tensor([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
-    ends = lengths.cumsum(0)
-    return torch.arange(int(ends[-1]) if len(ends) else 0) + (starts - ends + lengths).repeat_interleave(lengths)
 
 
 def _kind(graph: Data | HeteroData) -> str:
