@@ -138,7 +138,7 @@ deploy: install  ## Prefect server on the loopback, work pool, deployments, work
 
 PREFECT_FILE := deployments/prefect.yaml
 
-# Of an experiment; recipes fill in what stands between two @.
+# Of an experiment; the recipe fills in what stands between two @. Its nights sleep where no data come from outside.
 define EXPERIMENT
 
   - <<: *exclusive
@@ -151,6 +151,21 @@ define EXPERIMENT
       out: "{{ installation.outputs }}/experiment/@NAME@"
       site: "{{ installation.site }}"
       config: {source: "@SOURCE@"@ROOT@}
+
+  - <<: *exclusive
+    name: @NAME@
+    entrypoint: flows/night/experiment.py:nightly_experiment
+    description: >-
+      Every night, train the experiment of @SOURCE@ again if its data or code have changed, and put the new model into service if it is not worse.
+    tags: [experiment, nightly, @NAME@]
+    schedules:
+      - {<<: *every_night, active: @AWAKE@}
+    parameters:
+      preset: quick
+      registry: "{{ installation.registry }}"
+      out: "{{ installation.outputs }}/nightly-experiment/@NAME@"
+      site: "{{ installation.site }}"
+      config: {source: "@SOURCE@"@ROOT@}
 endef
 export EXPERIMENT
 
@@ -161,9 +176,10 @@ own-experiment:
 		name=$$(basename "$$source" .py); name=$${name//_/-}; \
 		[[ "$$source" == *.py && "$$name" =~ ^[A-Za-z0-9-]+$$ && "$$source$$root" != *[\"\\]* ]] || \
 			{ echo "error: name a Python file by letters, digits and _: make deployment FILE=net.py" >&2; exit 1; }; \
-		! grep -q "^    tags: .experiment, training, $$name\]" $(PREFECT_FILE) || \
-			{ echo "error: $(PREFECT_FILE) has experiment/$$name: change it there, or give the file another name" >&2; exit 1; }; \
+		! grep -q "^    name: $$name\$$" $(PREFECT_FILE) || \
+			{ echo "error: $(PREFECT_FILE) has deployments called $$name: change them, or give the file another name" >&2; exit 1; }; \
 		block="$${EXPERIMENT//@NAME@/"$$name"}"; block="$${block//@SOURCE@/"$$source"}"; \
+		block="$${block//@AWAKE@/$$([[ -n "$$root" ]] && echo true || echo false)}"; \
 		echo "$${block//@ROOT@/"$${root:+, root: \"$$root\"}"}" >> $(PREFECT_FILE)
 
 # As blocks of `synthetic`, whose paragraphs the file has; a night of it is awake at once.

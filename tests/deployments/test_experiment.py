@@ -1,5 +1,6 @@
 """A file of one's own as a deployment: the block that `make deployment` writes, and runs of it on an installation."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 import yaml
 from prefect.utilities.callables import parameter_schema
+from prefect.utilities.importtools import import_object
 from prefect.utilities.schema_tools.validation import ValidationError, validate
 from prefect.utilities.templating import apply_values
 
 from flows.deployment.installation import PREFECT_FILE
 from flows.deployment.server_content import missing_folder
 from flows.experiment import experiment
+from flows.night.experiment import nightly_experiment
 from kdgat.experiment import example
 from kdgat.experiment.results import ExperimentResults
 from kdgat.run import OutputDirectory, StageState
@@ -48,34 +51,42 @@ class Written:
 
 
 @pytest.mark.processes
-def test_a_file_gets_a_deployment_by_one_command_with_parameters_that_server_and_flow_take(tmp_path: Path) -> None:
+def test_a_file_gets_its_deployments_by_one_command_with_parameters_that_server_and_flow_take(tmp_path: Path) -> None:
     written = Written(tmp_path)
     assert written.make(f"FILE={written.source}", f"ROOT={written.root}").returncode == 0
-    (block,) = written.blocks()
-    assert block["name"] == "my-net"
-    assert block["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
-    parameters = apply_values(block["parameters"], {"installation": {"outputs": "/outputs", "site": "local"}})
-    assert parameters["out"] == "/outputs/experiment/my-net"
-    config = parameters["config"]
-    assert config == {"source": str(written.source), "root": str(written.root)}
-    schema = parameter_schema(experiment).model_dump_for_openapi()
-    validate(parameters, schema, raise_on_error=True)
-    assert experiment.validate_parameters(parameters)["config"].source == str(written.source)
-    for wrong in ({"source": "net.py"}, {**config, "root": "graphs"}, {}):  # the worker runs in another folder
-        with pytest.raises(ValidationError):
-            validate({**parameters, "config": wrong}, schema, raise_on_error=True)
+    blocks = written.blocks()
+    assert len({block["parameters"]["out"] for block in blocks}) == 2
+    installation = {"outputs": "/outputs", "site": "local", "registry": "/registry"}
+    for block, flow in zip(blocks, (experiment, nightly_experiment), strict=True):
+        assert block["name"] == "my-net"
+        path, _, name = block["entrypoint"].partition(":")
+        assert import_object(f"{path.removesuffix('.py').replace('/', '.')}.{name}") is flow
+        assert block["concurrency_limit"] == {"limit": 1, "collision_strategy": "CANCEL_NEW"}
+        parameters = apply_values(block["parameters"], {"installation": installation})
+        assert Path(parameters["out"]).name == "my-net"
+        config = parameters["config"]
+        assert config == {"source": str(written.source), "root": str(written.root)}
+        schema = parameter_schema(flow).model_dump_for_openapi()
+        validate(parameters, schema, raise_on_error=True)
+        assert flow.validate_parameters(parameters)["config"].source == str(written.source)
+        for wrong in ({"source": "net.py"}, {**config, "root": "graphs"}, {}):  # the worker runs in another folder
+            with pytest.raises(ValidationError):
+                validate({**parameters, "config": wrong}, schema, raise_on_error=True)
+    (schedule,) = blocks[1]["schedules"]
+    assert (schedule["slug"], schedule["active"]) == ("night", True)
 
 
 @pytest.mark.processes
 def test_what_is_no_file_or_has_its_deployment_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     written = Written(tmp_path)
     assert written.make(f"FILE={written.source}").returncode == 0
-    (block,) = written.blocks()
-    assert set(block["parameters"]["config"]) == {"source"}
-    assert "has experiment/my-net" in written.make(f"FILE={written.source}").stderr
+    blocks = written.blocks()
+    assert [set(block["parameters"]["config"]) for block in blocks] == [{"source"}] * 2
+    assert blocks[1]["schedules"][0]["active"] is False  # nothing new comes by night
+    assert "has deployments called my-net" in written.make(f"FILE={written.source}").stderr
     assert "No such file" in written.make("FILE=missing.py").stderr
     assert "name a Python file" in written.make(f"FILE={written.root}").stderr
-    assert written.blocks() == [block]
+    assert written.blocks() == blocks
 
 
 def test_arguments_of_a_data_function_are_no_dataset_of_a_catalog(tmp_path: Path) -> None:
@@ -104,10 +115,13 @@ def test_a_deployed_file_runs_leaves_its_results_and_has_one_run_at_a_time(
     assert written.make(f"FILE={written.source}").returncode == 0
     environment = {**installed.environment, **installed.here.environment()}
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--prefect-file", str(written.prefect_file)]
-    deployed = subprocess.run([*command, "--name", "my-net"], cwd=ROOT, env=environment, capture_output=True, text=True)
+    command += ["--name", "experiment/my-net", "--name", "nightly/my-net"]
+    deployed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
     assert installed.command("update").returncode == 0
-    assert "  experiment/my-net\n" in installed.command("status").stdout
+    listed = installed.command("status").stdout
+    assert "  experiment/my-net\n" in listed
+    assert re.search("  nightly/my-net +schedule paused\n", listed)
 
     done = installed.watched_run("experiment/my-net", overrides=SMALL)
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
