@@ -14,7 +14,7 @@ from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
 from kdgat.base import validate_config
-from kdgat.experiment.code import code_digest, load_experiment
+from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ROOT, takes_root, typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
 from kdgat.experiment.plan import (
@@ -28,6 +28,7 @@ from kdgat.experiment.plan import (
     network_digest,
 )
 from kdgat.experiment.samples import Samples, write_samples
+from kdgat.experiment.source import Source, load_experiment
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.training import load_weights, seed_everything, train_stage, use_expandable_segments
 from kdgat.training.averages import Averages
@@ -46,8 +47,8 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Call the data function and keep what it returns; StageInputError if code or files are not as they were."""
     config = validate_config(PrepareConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_code(spec, config.code, code_digest(experiment.data))
+    experiment = load_experiment(source := Source.of(spec.execution))
+    _require_code(spec, config.code, code_digest(experiment.data, source))
     torch.set_num_threads(1)
     seed_everything(spec.seed)
     root = spec.execution["root"]
@@ -98,8 +99,7 @@ def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> Lightni
 def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train one stage from the weights of the one before it."""
     config = validate_config(TrainingStageConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_network(spec, experiment, config.code)
+    experiment = _network(spec, config.code)
     torch.set_num_threads(config.training.num_threads)
     train_split, validation = (Samples(input_path(spec, directory, name), experiment.collate) for name in SPLITS[:2])
     seed_everything(spec.seed)
@@ -122,8 +122,7 @@ def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Let the module log its metrics of the test split, by `test_step` where it has one; else of validation."""
     config = validate_config(EvaluationStageConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_network(spec, experiment, config.code)
+    experiment = _network(spec, config.code)
     torch.set_num_threads(config.training.num_threads)
     split = "test" if "test" in spec.inputs else "validation"
     samples = Samples(input_path(spec, directory, split), experiment.collate)
@@ -151,12 +150,14 @@ def measure(module: LightningModule, samples: Samples, config: EvaluationStageCo
         return averages.end_epoch()
 
 
-def _require_network(spec: StageSpec, experiment: Experiment, planned: str) -> None:
-    _require_code(spec, planned, network_digest(experiment))
+def _network(spec: StageSpec, planned: str) -> Experiment:
+    experiment = load_experiment(source := Source.of(spec.execution))
+    _require_code(spec, planned, network_digest(experiment, source))
+    return experiment
 
 
 def _require_code(spec: StageSpec, planned: str, found: str) -> None:
-    if planned != found:
+    if planned != found:  # of what is installed: all else is as it was planned
         raise StageInputError(
             f"{spec.execution['source']} was changed since {spec.stage} was planned: give the command again, which "
             "plans it anew, or take the change back"
