@@ -58,8 +58,8 @@ class ExperimentFamily(Family):
 
         Its source is that of the stage whose directory the file lies in; of a file elsewhere, what is there now.
         """
+        from kdgat.experiment.network import make_module
         from kdgat.experiment.source import Source, load_experiment, read_source
-        from kdgat.experiment.stages import make_module
         from kdgat.training import load_weights
 
         tensors, description = load_weights(weights)

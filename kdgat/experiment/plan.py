@@ -71,7 +71,7 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
     experiment = load_experiment(source)
     preparations = _preparations(config, experiment, source)
     plan = list({id(stage): stage for stage in preparations.values()}.values())
-    code = network_digest(experiment, source)
+    _check_modules(config, experiment)
     for seed in config.seeds:
         for stage in experiment.stages:
             inputs = {split: InputReference(preparations[stage.name].name, split) for split in SPLITS[:2]}
@@ -79,7 +79,7 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
                 inputs[START] = InputReference(f"{before}-seed{seed}", "weights")
             sections = {
                 "arguments": config.arguments("model", stage.name),
-                "code": code,
+                "code": network_digest(experiment, source, stage.curriculum),
                 "frozen": tuple(stage.frozen),
                 "training": config.training_for(stage.name),
             }
@@ -91,14 +91,16 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
             "validation": InputReference(preparations[last].name, "validation"),
             "weights": InputReference(f"{last}-seed{seed}", "weights"),
         }
+        sections["code"] = network_digest(experiment, source)
         planned = KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs)
         plan.append(_planned(config, source, planned))
     return plan
 
 
-def network_digest(experiment: Experiment, source: Source) -> str:
-    """Return the digest of the code that training depends on: the module's and that which makes batches."""
-    digests = [code_digest(one, source) for one in (experiment.module, experiment.collate) if one is not None]
+def network_digest(experiment: Experiment, source: Source, curriculum: Any = None) -> str:
+    """Return the digest of the code that training depends on: the module's and that which makes and orders batches."""
+    parts = (experiment.module, experiment.collate, curriculum)
+    digests = [code_digest(one, source) for one in parts if one is not None]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
@@ -116,6 +118,13 @@ def files_digest(root: Path) -> str:
             path = Path(folder, name)
             digest.update(f"{path.relative_to(root)} {sha256_once(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
+    from kdgat.experiment.network import check_module
+
+    for stage in experiment.stages:
+        check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
 
 
 def _preparations(config: ExperimentConfig, experiment: Experiment, source: Source) -> dict[str, PlannedStage]:
