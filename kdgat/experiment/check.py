@@ -16,9 +16,10 @@ from lightning import LightningModule
 from numpy.typing import NDArray
 
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.network import make_module
 from kdgat.experiment.plan import plan_experiment
 from kdgat.experiment.samples import Samples, write_samples
-from kdgat.experiment.stages import make_module, read_splits
+from kdgat.experiment.stages import read_splits
 from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
 from kdgat.training.fit import fit
@@ -64,15 +65,17 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
             )
             opened = {name: Samples(path, experiment.collate) for name, path in files.items()}
             arguments = config.arguments("model", stage.name)
-            yield from _check_stage(
-                stage.name, partial(make_module, experiment, arguments), opened, training, place, seed
-            )
+            train = partial(opened["train"].source, training, seed, shuffle=True, curriculum=stage.curriculum)
+            validation = opened["validation"].source(training, seed, shuffle=False)
+            make = partial(make_module, experiment, arguments)
+            yield from _check_stage(stage.name, make, train, validation, training, place, seed)
 
 
 def _check_stage(
     stage: str,
     make: Callable[[], LightningModule],
-    splits: Mapping[str, Samples],
+    source: Callable[[], GraphSource],
+    validation: GraphSource,
     training: TrainingConfig,
     place: Path,
     seed: int,
@@ -86,31 +89,31 @@ def _check_stage(
         while True:
             seed_everything(seed)
             module = make()
-            source = splits["train"].source(training, seed, shuffle=True)
-            watched = _Watched(source, module, seen, left)
-            validation = splits["validation"].source(training, seed, shuffle=False)
+            watched: Any = _Watched(source(), module, seen, left)
             try:
                 fit(module, watched, validation, training, directory, seed)
             except _KilledError:
                 continue
             return [*(seen[step] for step in sorted(seen)), _digests(module)]
 
-    steps = EPOCHS * len(splits["train"].source(training, seed, shuffle=True).plan(0))
     whole = trained("whole", set())
+    steps = len(whole) - 1
     kills = sorted({1, steps // 4, steps // 2, steps - 1} - {0, steps})
     again = trained("killed", set(kills))
     what = f"{steps} steps, killed before step {', '.join(map(str, kills))}"
     yield Finding(stage, what, _first_difference(whole, again))
 
 
-class _Watched(GraphSource):
+class _Watched:
     """A source that notes the weights before each step, and is killed before some."""
 
     def __init__(
         self, source: GraphSource, module: LightningModule, seen: dict[int, dict[str, str]], kills: set[int]
     ) -> None:
-        super().__init__(source.store, source.graph_sizes, source.limit, source.seed, source.shuffle, source.chosen)
-        self._module, self._seen, self._kills = module, seen, kills
+        self._source, self._module, self._seen, self._kills = source, module, seen, kills
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
 
     def gather(self, indices: NDArray[np.int64]) -> Any:
         """Return the batch of these samples, unless this is where the training is killed."""
@@ -119,7 +122,7 @@ class _Watched(GraphSource):
             self._kills.remove(step)
             raise _KilledError
         self._seen[step] = _digests(self._module)
-        return super().gather(indices)
+        return self._source.gather(indices)
 
 
 def _digests(module: LightningModule) -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""The file of an experiment: how it is imported, and a digest of the code that a function or class depends on.
+"""A digest of the code that a function or class depends on.
 
-A digest is of the syntax without comments, docstrings and layout, so that what changes no result repeats no stage. It
-covers the function or class, what it names at the top of its module, and what that imports from modules beside it;
-libraries that are installed are no part of it, as they are none of any stage's identity.
+It is of the syntax without comments, docstrings and layout, so that what changes no result repeats no stage. It covers
+the function or class, what it names at the top of its module, and what that imports from modules beside it; libraries
+that are installed are no part of it, as they are none of any stage's identity.
 """
 
 from __future__ import annotations
@@ -10,157 +10,83 @@ from __future__ import annotations
 import ast
 import builtins
 import hashlib
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
-from kdgat.experiment.declaration import Experiment, ExperimentError
+from kdgat.experiment.declaration import ExperimentError
+from kdgat.experiment.source import Source, local_imports
 
-SUFFIX: Final = ".py"
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_IMPORTS: Final = (ast.Import, ast.ImportFrom)
 
 
-def load_experiment(source: str) -> Experiment:
-    """Import the file, or module, and return its experiment; a file that has changed is imported anew.
-
-    Raises:
-        ExperimentError: if it is not there or holds none, or several without one called `experiment`.
-    """
-    if not source.endswith(SUFFIX):
-        return _of_module(source)
-    path = Path(source)
-    if not path.is_file():
-        raise ExperimentError(f"source {source} is no file: name the one that holds the Experiment")
-    return _of_file(path.resolve(), _signature(path.parent.resolve()))
-
-
-def code_digest(found: Any) -> str:
-    """Return the digest of what a function or class depends on, 64 hex digits."""
+def code_digest(found: Any, source: Source) -> str:
+    """Return the digest of what a function or class of a source depends on, 64 hex digits."""
     while isinstance(found, partial):
         found = found.func
     file, name = inspect.getsourcefile(found), found.__qualname__.partition(".")[0]
     if file is None:
         raise ExperimentError(f"{name} has no source file: define it in one")
-    parts = sorted(_reached(Path(file).resolve(), name, set()))
+    return _digest(Path(file).absolute(), name, source)
+
+
+@lru_cache(maxsize=64)
+def _digest(file: Path, name: str, source: Source) -> str:
+    parts = sorted(_Reach(source).of(file, name))
     return hashlib.sha256("\n".join(f"{where}: {text}" for where, text in parts).encode()).hexdigest()
 
 
-def _of_module(source: str) -> Experiment:
-    name, _, attribute = source.partition(":")
-    try:
-        found = getattr(importlib.import_module(name), attribute, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
-            raise
-        raise ExperimentError(f"source {source}: there is no module {error.name}: install it, or name a file") from None
-    if not isinstance(found, Experiment):
-        raise ExperimentError(f"source {source}: {name} has no Experiment of the name {attribute!r}")
-    return found
+class _Reach:
+    """What a name depends on, each part once."""
 
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._seen: set[tuple[Path, str]] = set()
+        self._trees: dict[Path, ast.Module] = {}
 
-def _signature(folder: Path) -> tuple[tuple[str, int, int], ...]:
-    """Return what tells that a Python file of a folder has changed."""
-    stats = ((path.name, path.stat()) for path in sorted(folder.glob(f"*{SUFFIX}")))
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+    def of(self, file: Path, name: str) -> Iterator[tuple[str, str]]:
+        """Yield (where, syntax) of a name at the top of a file and of all it needs; of a whole file for "" as name."""
+        if (file, name) in self._seen:
+            return
+        self._seen.add((file, name))
+        for statement in self._tree(file).body:
+            defined = set(_defined(statement))
+            if isinstance(statement, _IMPORTS):
+                if not name or name in defined:
+                    yield from self._of_imports(file, statement, name)
+                continue
+            # What defines nothing may change everything, as torch.set_default_dtype does.
+            if _is_of_scripts(statement) or (name and defined and name not in defined):
+                continue
+            yield file.name, ast.dump(statement)
+            for node in ast.walk(statement):
+                if isinstance(node, _IMPORTS):  # within a function
+                    yield from self._of_imports(file, node, "")
+                elif name and isinstance(node, ast.Name) and not hasattr(builtins, node.id):
+                    yield from self.of(file, node.id)
 
+    def _of_imports(self, file: Path, statement: ast.stmt, name: str) -> Iterator[tuple[str, str]]:
+        for local, inner, here in local_imports(file, statement, self._source.texts):
+            if not name or name == here:
+                yield from self.of(local, inner)
 
-@lru_cache(maxsize=8)
-def _of_file(path: Path, signature: tuple[tuple[str, int, int], ...]) -> Experiment:
-    for name, module in list(sys.modules.items()):  # of an earlier state of the folder
-        file = getattr(module, "__file__", None)
-        if file and Path(file).parent == path.parent and "." not in name and name != "__main__":  # no package's
-            del sys.modules[name]
-    module = _imported(path)
-    found = {name: one for name, one in vars(module).items() if isinstance(one, Experiment)}
-    if "experiment" not in found and len(found) != 1:
-        what = f"several Experiments ({', '.join(found)})" if found else "no Experiment"
-        raise ExperimentError(f"source {path} has {what}: write `experiment = Experiment(Net, data)` at its end")
-    return found.get("experiment") or next(iter(found.values()))
-
-
-def _imported(path: Path) -> ModuleType:
-    """Import a file under a name that no other module has; it can import what lies beside it, as a script can."""
-    name = f"{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.parent))
-    try:
-        importlib.invalidate_caches()
-        spec.loader.exec_module(module)
-    except SyntaxError as error:
-        raise ExperimentError(f"source {path}: line {error.lineno}: {error.msg}") from error
-    finally:
-        sys.path.remove(str(path.parent))
-    return module
-
-
-def _reached(file: Path, name: str, seen: set[tuple[Path, str]]) -> Iterator[tuple[str, str]]:
-    """Yield (where, syntax) of a name at the top of a file and of all it needs; of a whole file where `name` is ""."""
-    if (file, name) in seen:
-        return
-    seen.add((file, name))
-    tree = _parsed(file)
-    for place, statement in enumerate(tree.body):
-        defined = set(_defined(statement))
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            if not name or name in defined:
-                yield from _reached_imports(file, statement, name, seen)
-            continue
-        if name and defined and name not in defined:
-            continue
-        if not name or defined:
-            yield (f"{file.name} {'' if defined else place}", ast.dump(statement))
-        for needed in {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} if name else ():
-            if defined and not hasattr(builtins, needed):
-                yield from _reached(file, needed, seen)
-
-
-def _reached_imports(
-    file: Path, statement: ast.Import | ast.ImportFrom, name: str, seen: set[tuple[Path, str]]
-) -> Iterator[tuple[str, str]]:
-    for alias in statement.names:
-        if name and name != (alias.asname or alias.name.partition(".")[0]):
-            continue
-        if isinstance(statement, ast.Import):
-            if (local := _local(file, alias.name, 0)) is not None:
-                yield from _reached(local, "", seen)
-        elif (
-            inner := _local(file, ".".join(filter(None, (statement.module, alias.name))), statement.level)
-        ) is not None:
-            yield from _reached(inner, "", seen)  # a module of a package
-        elif (local := _local(file, statement.module or "", statement.level)) is not None:
-            yield from _reached(local, "" if alias.name == "*" else alias.name, seen)
-
-
-def _local(file: Path, module: str, level: int) -> Path | None:
-    """Return the file of a module that lies beside the one that imports it, or in its package; else None."""
-    folder = file.parent
-    if level:
-        folders = [folder.parents[level - 2] if level > 1 else folder]
-    else:
-        folders = [folder, *(above for above in folder.parents if (above / "__init__.py").is_file() or above == folder)]
-        folders += [above.parent for above in folders if (above / "__init__.py").is_file()]
-    for base in folders:
-        path = base.joinpath(*module.split(".")) if module else base
-        for candidate in (path.with_suffix(SUFFIX) if module else path / "__init__.py", path / "__init__.py"):
-            if candidate.is_file() and "site-packages" not in candidate.parts:
-                return candidate
-    return None
+    def _tree(self, file: Path) -> ast.Module:
+        if file not in self._trees:
+            tree = ast.parse(self._source.text(file))
+            for node in ast.walk(tree):
+                if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
+                    node.body = node.body[1:] or [ast.Pass()]
+            self._trees[file] = tree
+        return self._trees[file]
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
     if isinstance(statement, _DEFINITIONS):
         yield statement.name
-    elif isinstance(statement, ast.Import | ast.ImportFrom):
+    elif isinstance(statement, _IMPORTS):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in statement.names)
     else:
         for node in ast.walk(statement):
@@ -168,11 +94,12 @@ def _defined(statement: ast.stmt) -> Iterator[str]:
                 yield node.id
             elif isinstance(node, _DEFINITIONS):
                 yield node.name
+            elif isinstance(node, _IMPORTS):  # tried
+                yield from _defined(node)
 
 
-def _parsed(file: Path) -> ast.Module:
-    tree = ast.parse(file.read_bytes())
-    for node in ast.walk(tree):
-        if isinstance(node, (*_DEFINITIONS, ast.Module)) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-    return tree
+def _is_of_scripts(statement: ast.stmt) -> bool:
+    """Return whether a statement begins with `if __name__ ==`: what is imported does not do it."""
+    return isinstance(statement, ast.If) and any(
+        isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(statement.test)
+    )

@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Final, Self
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from kdgat.base import Config, ConfigurationError, validate_config
-from kdgat.experiment.code import SUFFIX, load_experiment
 from kdgat.experiment.declaration import PREPARE, Experiment, ExperimentError
+from kdgat.experiment.source import SUFFIX, load_experiment, read_source
 from kdgat.run import EVALUATION, RunConfig
 
 ROOT: Final = "root"  # the argument of a data function that receives a path
@@ -42,7 +42,7 @@ class ExperimentConfig(RunConfig):
     @property
     def experiment(self) -> Experiment:
         """Return what the file declares."""
-        return load_experiment(self.source)
+        return load_experiment(read_source(self.source))
 
     def stage_names(self) -> Sequence[str]:
         """Name the preparation, the stages of training and the evaluation."""
@@ -58,7 +58,7 @@ class ExperimentConfig(RunConfig):
         content = super().preset_content(preset, given)
         if not isinstance(given.get("source"), str):
             return content  # which is refused, by the name of the key
-        experiment = load_experiment(given["source"])
+        experiment = load_experiment(read_source(given["source"]))
         content["training"] = {**content.get("training", {}), **experiment.training}
         content["training_of"] = {stage.name: dict(stage.training) for stage in experiment.stages if stage.training}
         return content

@@ -11,6 +11,7 @@ from kdgat.experiment.plan import plan_experiment
 from kdgat.experiment.results import ExperimentResults, collect_results
 from kdgat.family import Family, Option
 from kdgat.run import OutputDirectory, Run, Table
+from kdgat.stage import RunDirectory
 
 if TYPE_CHECKING:
     from torch import nn
@@ -54,13 +55,18 @@ class ExperimentFamily(Family):
         return [config.source, config.root, config.data]
 
     def load_model(self, weights: Path) -> nn.Module:
-        """Return the module that a weights file is of, in eval mode; its source has to be where it was."""
-        from kdgat.experiment.code import load_experiment
-        from kdgat.experiment.stages import make_module
+        """Return the module that a weights file is of, in eval mode.
+
+        Its source is that of the stage whose directory the file lies in; of a file elsewhere, what is there now.
+        """
+        from kdgat.experiment.network import make_module
+        from kdgat.experiment.source import Source, load_experiment, read_source
         from kdgat.training import load_weights
 
         tensors, description = load_weights(weights)
-        module = make_module(load_experiment(description["source"]), description["arguments"])
+        stage = RunDirectory(weights.parent)
+        own = Source.of(stage.read_spec().execution) if stage.spec_path.exists() else read_source(description["source"])
+        module = make_module(load_experiment(own), description["arguments"])
         module.load_state_dict(tensors)
         return module.eval()
 

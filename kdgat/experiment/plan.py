@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from kdgat.base import Config
 from kdgat.base.hashes import sha256_once
-from kdgat.experiment.code import SUFFIX, code_digest
+from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ExperimentConfig, takes_root
 from kdgat.experiment.declaration import PREPARE, TRAINING, Experiment, ExperimentError
+from kdgat.experiment.source import SUFFIX, Source, load_experiment, read_source
 from kdgat.run import EVALUATION, PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference
@@ -66,10 +67,11 @@ def kind_of(stage: str) -> StageKind:
 
 def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
     """List the stages of a run in an order in which they can be executed."""
-    experiment = config.experiment
-    preparations = _preparations(config)
+    source = read_source(config.source)
+    experiment = load_experiment(source)
+    preparations = _preparations(config, experiment, source)
     plan = list({id(stage): stage for stage in preparations.values()}.values())
-    code = network_digest(experiment)
+    _check_modules(config, experiment)
     for seed in config.seeds:
         for stage in experiment.stages:
             inputs = {split: InputReference(preparations[stage.name].name, split) for split in SPLITS[:2]}
@@ -77,25 +79,28 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
                 inputs[START] = InputReference(f"{before}-seed{seed}", "weights")
             sections = {
                 "arguments": config.arguments("model", stage.name),
-                "code": code,
+                "code": network_digest(experiment, source, stage.curriculum),
                 "frozen": tuple(stage.frozen),
                 "training": config.training_for(stage.name),
             }
             planned = KINDS[TRAINING].plan(f"{stage.name}-seed{seed}", SCALE, seed, sections, inputs)
-            plan.append(_planned(config, planned, stage.name))
+            plan.append(_planned(config, source, planned, stage.name))
         last = experiment.stages[-1].name
         inputs = {
             "test": InputReference(preparations[last].name, "test", is_optional=True),
             "validation": InputReference(preparations[last].name, "validation"),
             "weights": InputReference(f"{last}-seed{seed}", "weights"),
         }
-        plan.append(_planned(config, KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs)))
+        sections["code"] = network_digest(experiment, source)
+        planned = KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs)
+        plan.append(_planned(config, source, planned))
     return plan
 
 
-def network_digest(experiment: Experiment) -> str:
-    """Return the digest of the code that training depends on: the module's and that which makes batches."""
-    digests = [code_digest(one) for one in (experiment.module, experiment.collate) if one is not None]
+def network_digest(experiment: Experiment, source: Source, curriculum: Any = None) -> str:
+    """Return the digest of the code that training depends on: the module's and that which makes and orders batches."""
+    parts = (experiment.module, experiment.collate, curriculum)
+    digests = [code_digest(one, source) for one in parts if one is not None]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
@@ -115,17 +120,23 @@ def files_digest(root: Path) -> str:
     return digest.hexdigest()
 
 
-def _preparations(config: ExperimentConfig) -> dict[str, PlannedStage]:
+def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
+    from kdgat.experiment.network import check_module
+
+    for stage in experiment.stages:
+        check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
+
+
+def _preparations(config: ExperimentConfig, experiment: Experiment, source: Source) -> dict[str, PlannedStage]:
     """Return the preparation of each stage; stages with the same arguments share one."""
-    experiment = config.experiment
-    code, files = code_digest(experiment.data), _files(config)
+    code, files = code_digest(experiment.data, source), _files(config)
     found: dict[str, PlannedStage] = {}
     for stage in experiment.stages:
         arguments = config.arguments("data", stage.name)
         same = [planned for planned in found.values() if planned.config["arguments"] == arguments]
         name = f"{PREPARE}-{stage.name}" if found else PREPARE
         sections = {"arguments": arguments, "code": code, "files": files, "is_packed": experiment.collate is None}
-        found[stage.name] = same[0] if same else _planned(config, KINDS[PREPARE].plan(name, SCALE, 0, sections))
+        found[stage.name] = same[0] if same else _planned(config, source, KINDS[PREPARE].plan(name, SCALE, 0, sections))
     return found
 
 
@@ -142,13 +153,13 @@ def _files(config: ExperimentConfig) -> str:
     return files_digest(root)
 
 
-def _planned(config: ExperimentConfig, planned: PlannedStage, stage: str = "") -> PlannedStage:
-    """Return a stage that knows where source and data lie, which is no part of its identity."""
+def _planned(config: ExperimentConfig, source: Source, planned: PlannedStage, stage: str = "") -> PlannedStage:
+    """Return a stage that carries its source and knows where data lie, which is no part of its identity."""
     root = None if config.root is None else str(Path(config.root).absolute())
-    source = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
+    beside = [str(Path(config.source).parent)] if config.source.endswith(SUFFIX) else []
     return replace(
         planned,
         stage=stage or planned.stage,
-        execution={"source": config.source, "root": root},
-        reads=(*source, *([root] if root is not None else [])),
+        execution={**source.as_execution(), "root": root},
+        reads=(*beside, *([root] if root is not None else [])),
     )

@@ -23,6 +23,7 @@ from torch_geometric.data import Batch, Data, HeteroData
 from torch_geometric.data.storage import BaseStorage, NodeStorage
 
 from kdgat.base import write_bytes_atomically
+from kdgat.experiment.curriculum import Curriculum, CurriculumSource
 from kdgat.experiment.declaration import ExperimentError
 from kdgat.graphs.columns import gather_rows
 from kdgat.training import BatchLimit, GraphSizes, GraphSource, TrainingConfig
@@ -87,9 +88,19 @@ class Samples:
     def placed(self) -> None:
         """Return None: nothing lies on a GPU."""
 
-    def source(self, config: TrainingConfig, seed: int, *, shuffle: bool) -> GraphSource:
-        """Return all samples in batches as the configuration says."""
-        return GraphSource(self, self.sizes, BatchLimit.of(config), seed, shuffle)
+    def source(
+        self, config: TrainingConfig, seed: int, *, shuffle: bool, curriculum: Curriculum | None = None
+    ) -> GraphSource:
+        """Return all samples, or those that a curriculum chooses, in batches as the configuration says."""
+        given = (self, self.sizes, BatchLimit.of(config), seed)
+        return GraphSource(*given, shuffle) if curriculum is None else CurriculumSource(curriculum, *given, False)
+
+    def attribute(self, name: str) -> Tensor:
+        """Return an attribute of the graphs as it is packed, all samples one after the other; KeyError names those."""
+        columns = {column["name"]: place for place, column in enumerate(self._header.get("columns", ()))}
+        if name not in columns:
+            raise KeyError(f"{name!r} is no packed attribute: there are {', '.join(columns) or 'none'}")
+        return self._tensors[f"{columns[name]}.values"]
 
     def _gather_packed(self, indices: Tensor) -> Batch:
         batch = Batch(_base_cls=KINDS[self._header["kind"]])

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning import LightningModule
 from lightning.pytorch.utilities.model_helpers import is_overridden
-from torch import nn
 
 from kdgat.base import validate_config
-from kdgat.experiment.code import code_digest, load_experiment
+from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ROOT, takes_root, typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
+from kdgat.experiment.network import freeze, load_start, make_module
 from kdgat.experiment.plan import (
     SPLITS,
     START,
@@ -28,6 +27,7 @@ from kdgat.experiment.plan import (
     network_digest,
 )
 from kdgat.experiment.samples import Samples, write_samples
+from kdgat.experiment.source import Source, load_experiment
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
 from kdgat.training import load_weights, seed_everything, train_stage, use_expandable_segments
 from kdgat.training.averages import Averages
@@ -46,8 +46,8 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Call the data function and keep what it returns; StageInputError if code or files are not as they were."""
     config = validate_config(PrepareConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_code(spec, config.code, code_digest(experiment.data))
+    experiment = load_experiment(source := Source.of(spec.execution))
+    _require_code(spec, config.code, code_digest(experiment.data, source))
     torch.set_num_threads(1)
     seed_everything(spec.seed)
     root = spec.execution["root"]
@@ -86,31 +86,23 @@ def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str 
     return splits
 
 
-def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
-    """Return the module with these arguments, its lazy layers refused."""
-    module = experiment.module(**typed_arguments(experiment.module, arguments))
-    for name, parameter in module.named_parameters():
-        if isinstance(parameter, nn.UninitializedParameter):
-            raise ExperimentError(f"{name} of {type(module).__name__} has no size yet: write it out (in_channels=...)")
-    return module
-
-
 def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train one stage from the weights of the one before it."""
     config = validate_config(TrainingStageConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_network(spec, experiment, config.code)
+    experiment = load_experiment(source := Source.of(spec.execution))
+    curriculum = experiment.stage(spec.stage).curriculum
+    _require_code(spec, config.code, network_digest(experiment, source, curriculum))
     torch.set_num_threads(config.training.num_threads)
     train_split, validation = (Samples(input_path(spec, directory, name), experiment.collate) for name in SPLITS[:2])
     seed_everything(spec.seed)
     module = make_module(experiment, config.arguments)
     if START in spec.inputs:
-        _start(module, input_path(spec, directory, START))
-    _freeze(module, config.frozen)
+        load_start(module, input_path(spec, directory, START))
+    freeze(module, config.frozen)
     return train_stage(
         module,
         module,
-        train_split.source(config.training, spec.seed, shuffle=True),
+        train_split.source(config.training, spec.seed, shuffle=True, curriculum=curriculum),
         validation.source(config.training, spec.seed, shuffle=False),
         config.training,
         spec,
@@ -122,8 +114,8 @@ def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Let the module log its metrics of the test split, by `test_step` where it has one; else of validation."""
     config = validate_config(EvaluationStageConfig, spec.config)
-    experiment = load_experiment(spec.execution["source"])
-    _require_network(spec, experiment, config.code)
+    experiment = load_experiment(source := Source.of(spec.execution))
+    _require_code(spec, config.code, network_digest(experiment, source))
     torch.set_num_threads(config.training.num_threads)
     split = "test" if "test" in spec.inputs else "validation"
     samples = Samples(input_path(spec, directory, split), experiment.collate)
@@ -151,31 +143,9 @@ def measure(module: LightningModule, samples: Samples, config: EvaluationStageCo
         return averages.end_epoch()
 
 
-def _require_network(spec: StageSpec, experiment: Experiment, planned: str) -> None:
-    _require_code(spec, planned, network_digest(experiment))
-
-
 def _require_code(spec: StageSpec, planned: str, found: str) -> None:
-    if planned != found:
+    if planned != found:  # of what is installed: all else is as it was planned
         raise StageInputError(
             f"{spec.execution['source']} was changed since {spec.stage} was planned: give the command again, which "
             "plans it anew, or take the change back"
         )
-
-
-def _start(module: LightningModule, path: Path) -> None:
-    tensors = load_weights(path)[0]
-    try:
-        module.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise StageInputError(f"{path} cannot be started from: {' '.join(str(error).split())}") from error
-
-
-def _freeze(module: LightningModule, patterns: tuple[str, ...]) -> None:
-    for pattern in patterns:
-        found = [one for name, one in module.named_parameters() if fnmatchcase(name, pattern)]
-        if not found:
-            names = ", ".join(name for name, _ in module.named_parameters())
-            raise ExperimentError(f"frozen: no parameter is called {pattern!r} (there are {names})")
-        for parameter in found:
-            parameter.requires_grad_(False)

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
 
 import pytest
 
@@ -18,6 +17,7 @@ from kdgat.container.build import CONTEXT, DEFINITION, Builder, build_image, bui
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout, find_checkout
 from kdgat.container.layout import PREFIX
 from kdgat.container.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, Variant
+from tests.support.optional import lack
 
 CONTAINERS = Path(__file__).parents[2] / "containers"
 NUM_KEPT = 2
@@ -184,13 +184,6 @@ def build_tiny_image(out: Path) -> Path:
         (context / DEFINITION).write_text(TINY_DEFINITION.format(copies="\n".join(copies), lock=LOCK_IN_IMAGE))
         build_in_folder(context, out, {"VERSION": "7"}, builder, out.with_name(f"{out.name}.log"), print)
     return out
-
-
-def lack(reason: str) -> NoReturn:
-    """Skip and say what is lacking; in continuous integration that is a failure."""
-    if os.environ.get("CI"):
-        pytest.fail(f"continuous integration skips none: {reason}", pytrace=False)
-    pytest.skip(reason)
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from kdgat.container.build import (
 from kdgat.container.checkout import find_checkout
 from kdgat.container.variants import VARIANTS
 from tests.container.builds import HEAD, build
-from tests.container.built import lack
+from tests.support.optional import lack
 
 LEAKS = ("PIP_INDEX_URL", "APPTAINERENV_PASSWORD", "SECRET_TOKEN", "PYTHONPATH", "SINGULARITYENV_PASSWORD")
 OPTIONS = ("NOTEST", "SECTION", "SANDBOX", "FAKEROOT", "NV", "MKSQUASHFS_ARGS", "BINDPATH", "NO_PRIVS")

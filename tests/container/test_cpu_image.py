@@ -18,7 +18,8 @@ from kdgat.container.checkout import find_checkout
 from kdgat.container.contents import read_pins
 from kdgat.container.variants import VARIANTS
 from kdgat.container.wheels import read_pip_sources
-from tests.container.built import checkout_binds, cpu_image, lack, source_image
+from tests.container.built import checkout_binds, cpu_image, source_image
+from tests.support.optional import lack
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.container.apptainer import check_image, execute
-from tests.container.built import CONTAINERS, lack, require_apptainer, require_base
+from tests.container.built import CONTAINERS, require_apptainer, require_base
+from tests.support.optional import lack
 
 INSTALL = CONTAINERS / "install-apptainer.sh"
 NOBODY = 65534

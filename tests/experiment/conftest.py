@@ -3,6 +3,8 @@
 from pathlib import Path
 
 import pytest
+import torch
+from torch_geometric.data import Data
 
 SOURCE = '''
 """Sums of features of small rings."""
@@ -70,3 +72,11 @@ def source(tmp_path: Path) -> Path:
     path = tmp_path / "rings.py"
     path.write_text(SOURCE)
     return path
+
+
+def rings(number: int) -> list[Data]:
+    """Return rings of 3, 4, 5 ... nodes."""
+    return [
+        Data(x=torch.ones(size, 2), edge_index=torch.stack([torch.arange(size), torch.arange(size).roll(1)]))
+        for size in range(3, number + 3)
+    ]

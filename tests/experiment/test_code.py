@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.experiment.code import code_digest, load_experiment
-from kdgat.experiment.declaration import ExperimentError
+from kdgat.experiment.code import code_digest
+from kdgat.experiment.source import load_experiment, read_source
 
 
 def digests(source: Path) -> tuple[str, str]:
-    experiment = load_experiment(str(source))
-    return code_digest(experiment.module), code_digest(experiment.data)
+    read = read_source(str(source))
+    experiment = load_experiment(read)
+    return code_digest(experiment.module, read), code_digest(experiment.data, read)
 
 
 def changed(source: Path, old: str, new: str) -> tuple[bool, bool]:
@@ -53,17 +54,21 @@ def test_a_module_beside_the_file_is_part_of_what_imports_from_it(source: Path) 
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
-    [("x = 1\n", "no Experiment"), ("def (:\n", "line 1")],
+    ("old", "new"),
+    [
+        ("        loss = self.error(batch)", "        import losses_of_rings\n        loss = self.error(batch)"),
+        ("import torch\n", "import torch\ntry:\n    import losses_of_rings as mse\nexcept ImportError:\n    pass\n"),
+    ],
 )
-def test_a_file_without_an_experiment_is_refused(tmp_path: Path, text: str, what: str) -> None:
-    (tmp_path / "empty_file.py").write_text(text)
-    with pytest.raises(ExperimentError, match=what):
-        load_experiment(str(tmp_path / "empty_file.py"))
+def test_what_is_tried_or_imported_within_a_function_is_part_of_it(source: Path, old: str, new: str) -> None:
+    beside = source.parent / "losses_of_rings.py"
+    beside.write_text("mse = 1\n")
+    source.write_text(source.read_text().replace(old, new, 1).replace("return loss", "return mse and loss"))
+    before = digests(source)
+    beside.write_text("mse = 22\n")
+    after = digests(source)
+    assert (before[0] != after[0], before[1] != after[1]) == (True, False)
 
 
-def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
-    with pytest.raises(ExperimentError, match=r"nothing\.py is no file"):
-        load_experiment(str(tmp_path / "nothing.py"))
-    with pytest.raises(ExperimentError, match="no module no_such_package"):
-        load_experiment("no_such_package.nets:experiment")
+def test_a_setting_of_torch_at_the_top_is_part_of_all(source: Path) -> None:
+    assert changed(source, "\n\nclass Net", "\ntorch.set_flush_denormal(False)\n\nclass Net") == (True, True)

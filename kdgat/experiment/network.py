@@ -1,0 +1,72 @@
+"""The module of an experiment: how it is made, what it starts from, and what of it keeps its values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import nn
+
+from kdgat.experiment.config import typed_arguments
+from kdgat.experiment.declaration import Experiment, ExperimentError
+from kdgat.stage import StageInputError
+from kdgat.training import load_weights
+from kdgat.training.steps import Steps
+
+
+def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
+    """Return the module with these arguments, its lazy layers refused."""
+    module = experiment.module(**typed_arguments(experiment.module, arguments))
+    for name, parameter in module.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise ExperimentError(f"{name} of {type(module).__name__} has no size yet: write it out (in_channels=...)")
+    return module
+
+
+def check_module(experiment: Experiment, stage: str, arguments: Mapping[str, Any], frozen: Sequence[str]) -> None:
+    """Refuse before anything is prepared what the first step would refuse; without memory, where that is possible.
+
+    Raises:
+        ExperimentError: if the module cannot be made with these arguments.
+        UserError: if it wants what no training here does (manual optimization, its own loaders, unknown hooks).
+    """
+    try:
+        try:
+            with torch.device("meta"):
+                module = make_module(experiment, arguments)
+        except Exception:  # it looks at values of tensors, which need memory; or cannot be made at all
+            module = make_module(experiment, arguments)
+    except ExperimentError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+        name = experiment.module.__name__
+        raise ExperimentError(
+            f"stage {stage}: {name}({given}) cannot be made: {type(error).__name__}: {error}"
+        ) from error
+    Steps(module)
+    freeze(module, frozen)
+
+
+def load_start(module: LightningModule, path: Path) -> None:
+    """Load the weights of the stage before; StageInputError if they are not of this module."""
+    tensors = load_weights(path)[0]
+    try:
+        module.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise StageInputError(f"{path} cannot be started from: {' '.join(str(error).split())}") from error
+
+
+def freeze(module: LightningModule, patterns: Sequence[str]) -> None:
+    """Let the parameters whose names fit a pattern keep their values; ExperimentError if none fits."""
+    for pattern in patterns:
+        found = [one for name, one in module.named_parameters() if fnmatchcase(name, pattern)]
+        if not found:
+            names = ", ".join(name for name, _ in module.named_parameters())
+            raise ExperimentError(f"frozen: no parameter is called {pattern!r} (there are {names})")
+        for parameter in found:
+            parameter.requires_grad_(False)

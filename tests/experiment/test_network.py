@@ -1,0 +1,38 @@
+"""What the first step of a training would refuse, its plan refuses."""
+
+from pathlib import Path
+
+import pytest
+
+from kdgat.base import UserError
+from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.plan import plan_experiment
+
+ENCODER = "        self.encoder = GIN("
+
+
+OPTIMIZERS = "    def configure_optimizers"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (ENCODER, f"        self.automatic_optimization = False\n{ENCODER}", "automatic_optimization is False"),
+        (OPTIMIZERS, f"    def train_dataloader(self):\n        pass\n\n{OPTIMIZERS}", "train_dataloader"),
+        ("GIN(3,", "GIN(-1,", "has no size yet"),
+        ("Linear(hidden, 1)", "Linear(hidden, 'one')", r"stage small: Net\(hidden=8, .*\) cannot be made: TypeError"),
+        ("encoder.convs.0.*", "coder.*", "no parameter is called 'coder"),
+    ],
+)
+def test_a_plan_refuses_what_no_training_would_take(source: Path, old: str, new: str, what: str) -> None:
+    text = source.read_text()
+    assert old in text
+    source.write_text(text.replace(old, new, 1))
+    with pytest.raises(UserError, match=what):
+        plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}))
+
+
+def test_a_module_that_looks_at_values_is_planned(source: Path) -> None:
+    text = source.read_text()
+    source.write_text(text.replace(ENCODER, f"        assert torch.ones(2).sum().item() == 2\n{ENCODER}", 1))
+    assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}))
