@@ -21,6 +21,7 @@ from flows.experiment import experiment
 from flows.night.experiment import nightly_experiment
 from kdgat.experiment import example
 from kdgat.experiment.results import ExperimentResults
+from kdgat.registry import Registry
 from kdgat.run import OutputDirectory, StageState
 from tests.deployments.installed import ROOT, Installed
 from tests.support.waiting import wait_until
@@ -108,7 +109,7 @@ def installed(tmp_path: Path) -> Iterator[Installed]:
 
 
 @pytest.mark.prefect
-def test_a_deployed_file_runs_leaves_its_results_and_has_one_run_at_a_time(
+def test_a_deployed_file_runs_leaves_its_results_has_nights_and_one_run_at_a_time(
     installed: Installed, tmp_path: Path
 ) -> None:
     written = Written(tmp_path)
@@ -133,6 +134,13 @@ def test_a_deployed_file_runs_leaves_its_results_and_has_one_run_at_a_time(
     assert config["training"]["batch_size"] == 32  # as the file declares
     keys = {row["key"] for row in installed.api("POST", "/artifacts/filter", {})}
     assert {"report-experiment-my-net", "metrics-experiment-my-net"} <= keys
+
+    night = installed.watched_run("nightly/my-net", overrides=SMALL)
+    assert night.returncode == 0, night.stdout + night.stderr + installed.log()
+    assert "went into service: no model was in service before; test.error is " in night.stdout
+    assert Registry(installed.here.registry).in_service("experiment", "my-net") is not None
+    keys = {row["key"] for row in installed.api("POST", "/artifacts/filter", {})}
+    assert "night-my-net" in keys
 
     moved = installed.watched_run("experiment/my-net", config={"source": str(tmp_path / "moved.py")})
     assert moved.returncode == 1

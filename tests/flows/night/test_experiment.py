@@ -133,6 +133,33 @@ def test_a_better_model_goes_into_service_a_worse_one_does_not_and_without_a_cha
     assert "error" in shown.stdout
 
 
+def test_a_model_in_service_is_measured_and_loaded_by_its_own_code_and_one_that_cannot_be_waits_for_a_person(
+    nights: Nights,
+) -> None:
+    assert nights.run(0.9).is_completed()
+    first = nights.in_service()
+    wider = SOURCE.replace("torch.nn.Linear(2, 1)", "torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))")
+    nights.source.write_text(wider)
+    state = nights.run(0.9, "training.max_epochs=1", "training.learning_rate=1e-9", metric="test.error")
+    assert state.is_completed(), state.message
+    assert str(state.message).startswith(f"code and configuration changed since {first}; ")
+    assert ", worse than " in str(state.message)
+    assert nights.in_service() == first
+
+    # Samples that the model in service does not take: nobody but a person can say which is better.
+    three = wider.replace("Linear(2, 3)", "Linear(3, 3)").replace("randn(96, 2", "randn(96, 3")
+    nights.source.write_text(three)
+    state = nights.run(0.9)
+    assert state.is_completed(), state.message
+    new = nights.models()[-1]
+    assert f"{first} cannot be compared: " in str(state.message)
+    assert f"decide by `kdgat model promote {new}`" in str(state.message)
+    assert nights.in_service() == first
+    nights.source.unlink()
+    for model, width in ((str(first), 2), (new, 3)):
+        assert next(kdgat.load_model(model, registry=nights.registry.path).parameters()).shape[1] == width
+
+
 def test_a_night_that_dies_after_any_step_is_gone_on_with_and_decides_once(
     nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
