@@ -89,7 +89,8 @@ class TrainedModel:
             stage = other.stage_directory(record)
             spec = stage.read_spec()
             weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(stage.path))
-            found.append(spec.model_copy(update={"inputs": {**self.samples, WEIGHTS: weights}}))
+            # The spec carries the text of its source: the folders that it was read from may be gone.
+            found.append(spec.model_copy(update={"inputs": {**self.samples, WEIGHTS: weights}, "reads": ()}))
         return found
 
 
@@ -108,7 +109,7 @@ def by_split(scores: Mapping[str, float]) -> dict[str, dict[str, float | None]]:
     found: dict[str, dict[str, float | None]] = {}
     for name, value in scores.items():
         split, _, metric = name.partition(".")
-        found.setdefault(split, {})[metric] = value
+        found.setdefault(split, {})[metric] = value if math.isfinite(value) else None
     return found
 
 

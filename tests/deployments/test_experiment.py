@@ -116,8 +116,7 @@ def test_a_deployed_file_runs_leaves_its_results_has_nights_and_one_run_at_a_tim
     assert written.make(f"FILE={written.source}").returncode == 0
     environment = {**installed.environment, **installed.here.environment()}
     command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--prefect-file", str(written.prefect_file)]
-    command += ["--name", "experiment/my-net", "--name", "nightly/my-net"]
-    deployed = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    deployed = subprocess.run([*command, "--all"], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert deployed.returncode == 0, deployed.stdout + deployed.stderr
     assert installed.command("update").returncode == 0
     listed = installed.command("status").stdout

@@ -1,5 +1,6 @@
 """Nights of an experiment whose data lie in a folder, by calling the flow as a deployment does."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def data(root: Path):
     slope = float((root / "slope.txt").read_text())
     x = torch.randn(96, 2, generator=torch.Generator().manual_seed(0))
     learned = [(one, slope * one.sum()) for one in x]
-    return learned[:64], learned[64:80], [(one, one.sum()) for one in x[80:]]
+    noise = float((root / "noise.txt").read_text())
+    return learned[:64], learned[64:80], [(one, one.sum() + noise) for one in x[80:]]
 
 
 experiment = Experiment(Net, data, training={"monitor": "val_loss", "max_epochs": 10, "batch_size": 16})
@@ -68,8 +70,9 @@ class Nights:
         self.root.mkdir()
         self.source.write_text(SOURCE)
 
-    def run(self, slope: float, *overrides: str, **others: Any) -> State[Any]:
+    def run(self, slope: float, *overrides: str, noise: float = 0.0, **others: Any) -> State[Any]:
         (self.root / "slope.txt").write_text(str(slope))
+        (self.root / "noise.txt").write_text(str(noise))
         config = ExperimentConfig.from_preset("quick", {"source": str(self.source), "root": str(self.root)}, overrides)
         places = {"registry": self.registry.path, "out": self.directory.path}
         return nightly_experiment(config=config, **places, **others, return_state=True)
@@ -133,16 +136,21 @@ def test_a_better_model_goes_into_service_a_worse_one_does_not_and_without_a_cha
     assert "error" in shown.stdout
 
 
-def test_a_model_in_service_is_measured_and_loaded_by_its_own_code_and_one_that_cannot_be_waits_for_a_person(
+def test_a_model_in_service_is_measured_by_its_own_code_and_what_cannot_be_compared_waits_for_a_person(
     nights: Nights,
 ) -> None:
     assert nights.run(0.9).is_completed()
     first = nights.in_service()
+    state = nights.run(0.9, noise=math.nan)
+    assert str(state.message).endswith("did not go into service: test.error is nan")
+    assert nights.in_service() == first
+    assert nights.registry.read().models[-1].metrics == {"test": {"error": None}}
+
     wider = SOURCE.replace("torch.nn.Linear(2, 1)", "torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))")
     nights.source.write_text(wider)
     state = nights.run(0.9, "training.max_epochs=1", "training.learning_rate=1e-9", metric="test.error")
     assert state.is_completed(), state.message
-    assert str(state.message).startswith(f"code and configuration changed since {first}; ")
+    assert str(state.message).startswith(f"files and code and configuration changed since {nights.models()[1]}; ")
     assert ", worse than " in str(state.message)
     assert nights.in_service() == first
 
