@@ -48,6 +48,9 @@ def plan_command(family: "Family") -> Any:
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
         states, took = stages_in(out, may_be_new=dry_run)
+        again = reruns_in(out, run) if out is not None and took else {}
+        states |= dict.fromkeys(again, "runs again")
+        took = {name: seconds for name, seconds in took.items() if name not in again}
         if diagram:
             from kdgat.run.plan import flowchart
 
@@ -60,7 +63,8 @@ def plan_command(family: "Family") -> Any:
         requests, described = plan_jobs(family, run, given, where, request, out)
         jobs = jobs_of(where, requests)
         times = stage_times(run, requests, took)
-        after = [*described.after, *describe_jobs(where, jobs), *describe_times(run, requests, took, where)]
+        after = [*described.after, *describe_groups((f"Runs again ({why})", name) for name, why in again.items())]
+        after += [*describe_jobs(where, jobs), *describe_times(run, requests, took, where)]
         if dry_run:
             print_dry_run(run, where, times, after, jobs, out)
         else:
@@ -136,6 +140,15 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
     records = output.read_index().stages
     took = {one.name: seconds_run(output, [one]) for one in records if one.state in DONE_STATES}
     return {one.name: str(one.state) for one in records}, took
+
+
+def reruns_in(out: Path, run: "Run") -> dict[str, str]:
+    """Say why stages that are done in a directory will run again, by name."""
+    from kdgat.run import OutputDirectory
+    from kdgat.run.rerun import describe_reruns
+
+    output = OutputDirectory(out.absolute())
+    return describe_reruns(run, output, output.read_index())
 
 
 def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
