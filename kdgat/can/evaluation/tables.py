@@ -43,6 +43,25 @@ def summary_table(results: Results) -> Table:
     return Table.of(header, rows, caption)
 
 
+def compare_with_networks(results: Results) -> list[str]:
+    """Say in one sentence how the default detector stands beside the best network alone, why, and what to do."""
+    own = {name: row.f1 for name, row in results.scenarios.items() if row.f1 is not None}
+    means = {}
+    for model, by_seed in results.models.items():
+        f1 = [row.f1 for rows in by_seed.values() for name, row in rows.items() if name in own and row.f1 is not None]
+        if f1 and (model in results.parameter_counts or model == results.detector.model):
+            means[model] = fmean(f1)
+    if not means:
+        return []
+    mean, best = fmean(own.values()), max(means, key=means.__getitem__)
+    text = f"Its mean F1 is {format_value(mean)}, that of the best network alone ({best}) {format_value(means[best])}: "
+    if means[best] <= mean:
+        return [f"{text}no network of this run does better"]
+    if results.detector.decision.habits and means.get(results.detector.model, 0.0) > mean:
+        return [f"{text}the habits of identifiers cost more than they find; -O evaluation.rule=fixed leaves them out"]
+    return [f"{text}if that holds on other recordings, too, decide by it with -O evaluation.detector={best}"]
+
+
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
     """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
     header = ["scenario", "windows", "attacks", *columns, "AUC of networks", "benign in alarm", "F1 over seeds"]
