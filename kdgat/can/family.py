@@ -21,6 +21,7 @@ from kdgat.can.evaluation.tables import (
     scores_table,
     summary_table,
     vehicles_table,
+    warn_of_few_windows,
 )
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_within_dataset
@@ -158,7 +159,11 @@ class CanFamily(Family):
         rates = [row.false_alarm_rate for row in rows if row.false_alarm_rate is not None]
         if rates:
             said.append(f"at most {format_share(max(rates))} of benign windows are in alarm")
-        return [f"{DEFAULT_DETECTOR}: {'; '.join(said)}", *compare_with_networks(results)]
+        return [
+            f"{DEFAULT_DETECTOR}: {'; '.join(said)}",
+            *compare_with_networks(results),
+            *warn_of_few_windows(results),
+        ]
 
     def report(self, content: RunContent[Results]) -> Document:
         """Return the sections of the report."""

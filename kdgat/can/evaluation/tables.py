@@ -7,11 +7,12 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Final
 
-from kdgat.base.text import describe_seconds
-from kdgat.can.evaluation.metrics import SPREAD_METRICS
+from kdgat.base.text import describe_seconds, list_some
+from kdgat.can.evaluation.metrics import FEWEST_WINDOWS, SPREAD_METRICS
 from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
 from kdgat.run import Table
 
+MOST_SCENARIOS: Final = 4  # that a sentence names
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."
 
@@ -60,6 +61,13 @@ def compare_with_networks(results: Results) -> list[str]:
     if results.detector.decision.habits and means.get(results.detector.model, 0.0) > mean:
         return [f"{text}the habits of identifiers cost more than they find; -O evaluation.rule=fixed leaves them out"]
     return [f"{text}if that holds on other recordings, too, decide by it with -O evaluation.detector={best}"]
+
+
+def warn_of_few_windows(results: Results) -> list[str]:
+    """Say which scenarios are too small to judge by, and what is needed."""
+    few = [f"{name} {row.num_windows:,}" for name, row in results.scenarios.items() if row.num_windows < FEWEST_WINDOWS]
+    needed = f"an interval needs {FEWEST_WINDOWS:,}: test on longer recordings, or on more"
+    return [f"Too few test windows to judge by: {list_some(few, MOST_SCENARIOS)}; {needed}"] if few else []
 
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:

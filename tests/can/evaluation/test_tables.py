@@ -104,7 +104,7 @@ def test_the_first_result_is_one_table_and_all_others_are_asked_for() -> None:
     assert rows[0][3].endswith(" (0.982 to >0.999)")
     assert rows[0][4:6] == ["2", "45 s"]
     assert rows[0][6].endswith(" %")
-    sentence, _ = FAMILY.conclusions(results)
+    sentence = FAMILY.conclusions(results)[0]
     assert "7 of 8 attacks found; F1 " in sentence
     assert "; 2 false alarms in 45 s without attack; at most " in sentence
 
@@ -131,6 +131,15 @@ def test_the_default_detector_stands_beside_the_best_network_alone_with_what_to_
     content["detector"] |= {"name": "curriculum"}
     content["detector"]["decision"]["habits"] = has_habits
     assert FAMILY.conclusions(Results.model_validate(content))[1].endswith(said)
+
+
+def test_a_result_of_few_windows_says_how_few_and_what_is_needed() -> None:
+    content = example()
+    said = "Too few test windows to judge by: test_01 300; an interval needs 640: test on longer recordings, or on more"
+    content["scenarios"]["test_02"]["num_windows"] = 640
+    assert FAMILY.conclusions(Results.model_validate(content))[-1] == said
+    content["scenarios"]["test_01"]["num_windows"] = 640
+    assert "Too few" not in FAMILY.conclusions(Results.model_validate(content))[-1]
 
 
 def test_shares_are_in_percent_and_never_look_better_than_they_are() -> None:
