@@ -22,7 +22,7 @@ SEED ?= 1
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy deployment undeploy deployed clean
+.PHONY: help install named-torch loggers train test test-cuda test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy deployment own-experiment own-dataset undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -134,13 +134,57 @@ $(BASE):
 
 deploy: install  ## Prefect server on the loopback, work pool, deployments, worker: all in KDGAT_HOME
 	@$(BIN)/python -m flows.deployment up
-	@echo "A dataset of your own: make deployment DATASET=NAME, and again make deploy"
+	@echo "A dataset of your own: make deployment DATASET=NAME; a model of your own: make deployment FILE=net.py; and again make deploy"
 
-# As blocks of `synthetic`, whose paragraphs the file has; a night of it is awake at once.
 PREFECT_FILE := deployments/prefect.yaml
 
-deployment:  ## Add both deployments of a dataset of your own to deployments/prefect.yaml: DATASET=my_cars; then make deploy
-	@[[ "$(DATASET)" =~ ^[A-Za-z0-9_-]+$$ ]] || { echo "error: name its folder: make deployment DATASET=my_cars" >&2; exit 1; }
+# Of an experiment; the recipe fills in what stands between two @. Its nights sleep where no data come from outside.
+define EXPERIMENT
+
+  - <<: *exclusive
+    name: @NAME@
+    entrypoint: flows/experiment.py:experiment
+    description: Train and evaluate the experiment of @SOURCE@.
+    tags: [experiment, training, @NAME@]
+    parameters:
+      preset: quick
+      out: "{{ installation.outputs }}/experiment/@NAME@"
+      site: "{{ installation.site }}"
+      config: {source: "@SOURCE@"@ROOT@}
+
+  - <<: *exclusive
+    name: @NAME@
+    entrypoint: flows/night/experiment.py:nightly_experiment
+    description: >-
+      Every night, train the experiment of @SOURCE@ again if its data or code have changed, and put the new model into service if it is not worse.
+    tags: [experiment, nightly, @NAME@]
+    schedules:
+      - {<<: *every_night, active: @AWAKE@}
+    parameters:
+      preset: quick
+      registry: "{{ installation.registry }}"
+      out: "{{ installation.outputs }}/nightly-experiment/@NAME@"
+      site: "{{ installation.site }}"
+      config: {source: "@SOURCE@"@ROOT@}
+endef
+export EXPERIMENT
+
+deployment: $(if $(FILE),own-experiment,own-dataset)  ## Add deployments to deployments/prefect.yaml: DATASET=my_cars, or FILE=net.py [ROOT=FOLDER]; then make deploy
+
+own-experiment:
+	@source=$$(realpath -e -- "$(FILE)") && root=$(if $(ROOT),$$(realpath -e -- "$(ROOT)")) || exit 1; \
+		name=$$(basename "$$source" .py); name=$${name//_/-}; \
+		[[ "$$source" == *.py && "$$name" =~ ^[A-Za-z0-9-]+$$ && "$$source$$root" != *[\"\\]* ]] || \
+			{ echo "error: name a Python file by letters, digits and _: make deployment FILE=net.py" >&2; exit 1; }; \
+		! grep -q "^    name: $$name\$$" $(PREFECT_FILE) || \
+			{ echo "error: $(PREFECT_FILE) has deployments called $$name: change them, or give the file another name" >&2; exit 1; }; \
+		block="$${EXPERIMENT//@NAME@/"$$name"}"; block="$${block//@SOURCE@/"$$source"}"; \
+		block="$${block//@AWAKE@/$$([[ -n "$$root" ]] && echo true || echo false)}"; \
+		echo "$${block//@ROOT@/"$${root:+, root: \"$$root\"}"}" >> $(PREFECT_FILE)
+
+# As blocks of `synthetic`, whose paragraphs the file has; a night of it is awake at once.
+own-dataset:
+	@[[ "$(DATASET)" =~ ^[A-Za-z0-9_-]+$$ ]] || { echo "error: name its folder: make deployment DATASET=my_cars, or a file: make deployment FILE=net.py" >&2; exit 1; }
 	@! grep -q 'dataset: $(DATASET),' $(PREFECT_FILE) || { echo "error: $(PREFECT_FILE) has $(DATASET)" >&2; exit 1; }
 	@blocks=$$(awk -v RS= '/\n    name: synthetic\n/ { sub(/^(deployments:\n)?( *#[^\n]*\n)*/, ""); sub(/, active: "[^"]*"/, ""); \
 		sub(/description: .*\n    tags/, "description: The dataset synthetic.\n    tags"); gsub("synthetic", "$(DATASET)"); \

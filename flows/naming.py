@@ -26,11 +26,12 @@ def training_name() -> str:
 
 
 def night_name() -> str:
-    """Name a night after its date, here, and its data: `night 2026-11-22 hcrl_sa`."""
+    """Name a night after its date, here, and its data, or experiment: `night 2026-11-22 hcrl_sa`."""
     parameters = runtime_flow_run.parameters
+    of = _dataset(_as_data(parameters["config"])) or Path(parameters["out"]).name
     planned: datetime = runtime_flow_run.scheduled_start_time or datetime.now(UTC)
     date = planned.astimezone().date().isoformat()
-    return " ".join(["night", date, _dataset(_as_data(parameters["config"])), *_changes(parameters)])
+    return " ".join(["night", date, of, *_changes(parameters)])
 
 
 def sweep_name() -> str:
@@ -66,7 +67,7 @@ def _as_data(config: RunConfig | Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _dataset(config: Mapping[str, Any]) -> str:
-    data = config.get("data") or {}
+    data = {} if "source" in config else config.get("data") or {}  # the arguments of an experiment have any names
     return str(data.get("dataset") or "")
 
 

@@ -26,7 +26,9 @@ OFF: Final = "off"
 SEND_TIMEOUT_S: Final = 30.0
 _NAME: Final = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")  # TYPE/NAME of a block, as the server takes them
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
-_DATASET: Final = "{{ flow_run.parameters.config.data.dataset }}"
+_DATASET: Final = (  # or the file of an experiment
+    "{{ flow_run.parameters.config.source or flow_run.parameters.config.data.dataset }}"
+)
 _RUN: Final = "\n{{ flow_run|ui_url }}"
 # name of the automation -> events, subject and text
 AUTOMATIONS: Final[Mapping[str, tuple[set[str], str, str]]] = {

@@ -134,7 +134,7 @@ def apply_prefect_file(
 def limit_datasets(client: SyncPrefectClient) -> None:
     """Let all deployments of one dataset that have a limit share one, whatever their flow."""
     for deployment in read_deployments(client):
-        dataset = deployment.parameters.get("config", {}).get("data", {}).get("dataset")
+        dataset = _data_of(deployment.parameters).get("dataset")
         if dataset is None or deployment.concurrency_options is None:
             continue
         name = f"dataset {dataset}"
@@ -315,7 +315,7 @@ def missing_folder(parameters: Mapping[str, Any]) -> Path | None:
 
     New recordings that wait in a night's inbox make its folder.
     """
-    data = (parameters.get("config") or {}).get("data") or {}
+    data = _data_of(parameters)
     dataset, data_root = data.get("dataset"), data.get("data_root")
     if not dataset or not data_root:
         return None
@@ -324,6 +324,12 @@ def missing_folder(parameters: Mapping[str, Any]) -> Path | None:
     inbox = parameters.get("inbox")
     waits = inbox is not None and holds_files(Path(inbox))
     return None if folder.is_dir() or waits else folder
+
+
+def _data_of(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return which data of a catalog a deployment is for; none of an experiment, whose arguments have any names."""
+    config = parameters.get("config") or {}
+    return {} if "source" in config else config.get("data") or {}
 
 
 def how_to_get(folder: Path) -> str:

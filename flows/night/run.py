@@ -19,7 +19,6 @@ from flows.night.events import NightEvent, tell
 from flows.shown_attempts import OUTER_LOG, api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
-from kdgat.base import write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison, make_comparison, read_comparison
@@ -38,7 +37,6 @@ from kdgat.can.nightly.run import (
 from kdgat.canbus.reading import ReadingProcess
 from kdgat.cluster import ResourceRequest, Site, StopRequest
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, RegistryError, judge
-from kdgat.registry.entry import now
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
 from kdgat.run import EVALUATION, RunError
 from kdgat.stage import Failed as StageFailed
@@ -94,7 +92,7 @@ class NightRun:
                 self.dataset, new_recordings, None if current is None else current.id, held, unfinished
             )
             self._write_report("refused" if new_recordings.all_refused else "nothing-new", text)
-            _publish(text, self.dataset)
+            publish(text, self.dataset)
             if new_recordings.all_refused:  # whoever put them there believes that they are learned from
                 return Failed(message=f"{sentence}; {new_recordings.describe_refusals()}")
             return Completed(message=sentence)
@@ -160,7 +158,7 @@ class NightRun:
         self._write_report(path.name, report.markdown())
         ledger.write(self.directory.ledger_path)
         self.directory.close_runs(entry.id)
-        _publish(report.markdown(), self.dataset)
+        publish(report.markdown(), self.dataset)
         if decision.accepted:
             tell(NightEvent.PROMOTED, self.dataset, report.sentence())
         elif standstill := report.standstill():
@@ -287,9 +285,7 @@ class NightRun:
         return entry, decision, record
 
     def _write_report(self, name: str, text: str) -> None:
-        self.directory.reports_path.mkdir(parents=True, exist_ok=True)
-        moment = now().replace(":", "").replace("+0000", "Z")
-        write_bytes_atomically(self.directory.reports_path / f"{moment}-{name}.md", text.encode())
+        self.directory.write_report(name, text)
 
 
 @task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, retries=0, persist_result=False)
@@ -311,6 +307,7 @@ def compare(directory: RunDirectory, dataset: str, site: Site, command_line: Res
         return run_to_end(stage).outcome
 
 
-def _publish(text: str, dataset: str) -> None:
+def publish(text: str, dataset: str) -> None:
+    """Show the report of a night in the Prefect UI."""
     with api_may_fail("report"):
         create_markdown_artifact(text, key=artifact_key(ARTIFACT_KEY, dataset), description="what the night changed")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True)
 
 REGISTRY_VARIABLE = "KDGAT_REGISTRY"
-FAMILY = "can"
+FAMILY = "can"  # whose models are measured in scenarios of attacks
 
 RegistryPath = Annotated[
     Path | None,
@@ -248,7 +248,7 @@ def rollback(
     Without --hold the next night may replace it, even by the model that was taken out.
     """
     found = _open(registry)
-    change = found.rollback(FAMILY, _dataset(found, dataset), reason=reason, by=_person(), hold=hold)
+    change = found.rollback(*_service(found, dataset), reason=reason, by=_person(), hold=hold)
     _print_change(change, as_json)
 
 
@@ -261,12 +261,18 @@ def release(
 ) -> None:
     """Let nights replace the model that was held by --hold."""
     found = _open(registry)
-    _print_change(found.release(FAMILY, _dataset(found, dataset), reason=reason, by=_person()), as_json)
+    _print_change(found.release(*_service(found, dataset), reason=reason, by=_person()), as_json)
 
 
-def _dataset(registry: "Registry", dataset: str | None) -> str:
-    """Return the dataset that was named, or the only one there is; UserError names those there are."""
-    known = sorted({change.dataset for change in registry.read().history if change.family == FAMILY})
+def _service(registry: "Registry", dataset: str | None) -> tuple[str, str]:
+    """Return family and dataset that was named, or the only one there is; UserError names those there are.
+
+    Where two families have a dataset of one name, FAMILY/DATASET tells them apart.
+    """
+    pairs = sorted({(change.dataset, change.family) for change in registry.read().history})
+    names = [name for name, _ in pairs]
+    services = {name if names.count(name) == 1 else f"{family}/{name}": (family, name) for name, family in pairs}
+    known = list(services)
     if dataset is None:
         if len(known) != 1:
             raise UserError(
@@ -274,10 +280,10 @@ def _dataset(registry: "Registry", dataset: str | None) -> str:
                 if known
                 else f"{registry.path}: no model is in service, so there is nothing to change"
             )
-        return known[0]
+        return services[known[0]]
     if dataset not in known:
         raise UserError(f"--dataset {dataset}: no model of it is in service; {_nearest(dataset, known)}")
-    return dataset
+    return services[dataset]
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
@@ -367,6 +373,10 @@ def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
     from kdgat.cli.tables import fitting
     from kdgat.run import Table
 
+    if entry.family != FAMILY:
+        measured = [(split, *score) for split, scores in entry.metrics.items() for score in scores.items()]
+        rows = [[split, name, format_value(value)] for split, name, value in measured]
+        return fitting(Table.of(["split", "metric", "value"], rows, "", text_columns=(0, 1)), console) if rows else []
     metrics = ("f1", "precision", "recall", "auc", "false_alarm_rate")
     rows = []
     for scenario, scores in entry.metrics.items():

@@ -17,6 +17,7 @@ from kdgat.experiment.source import SUFFIX, load_experiment, read_source
 from kdgat.run import EVALUATION, RunConfig
 
 ROOT: Final = "root"  # the argument of a data function that receives a path
+UNCHANGED: Final = "tutorial"  # the preset that leaves all defaults
 SECTIONS: Final = {"model": "module", "data": "data"}  # of the configuration -> what of the experiment takes them
 
 
@@ -25,8 +26,16 @@ class ExperimentConfig(RunConfig):
 
     preset_package: ClassVar[str] = "kdgat.experiment"
 
-    source: str = Field(description="Python file, or package.module:name, that holds the Experiment; `train FILE`")
-    root: str | None = Field(None, description="folder or file that the data function receives as root; --root")
+    # A deployment runs in another folder than that of the person who starts it: its server takes no other paths.
+    source: str = Field(
+        description="Python file, or package.module:name, that holds the Experiment; `train FILE`",
+        json_schema_extra={"pattern": r"^/.*\.py$|^[A-Za-z_][\w.]*:\w+$"},
+    )
+    root: str | None = Field(
+        None,
+        description="folder or file that the data function receives as root; --root",
+        json_schema_extra={"pattern": "^/"},
+    )
     model: dict[str, Any] = Field(default={}, description="arguments of the module, as -O model.hidden=128")
     data: dict[str, Any] = Field(default={}, description="arguments of the data function, as -O data.largest=64")
 
@@ -53,6 +62,10 @@ class ExperimentConfig(RunConfig):
         content["training"] = {**content.get("training", {}), **experiment.training}
         content["training_of"] = {stage.name: dict(stage.training) for stage in experiment.stages if stage.training}
         return content
+
+    def completed(self, preset: str | None = None, overrides: Sequence[str] = ()) -> Self:
+        """Return it as every family's; what the experiment declares holds where no preset is named, too."""
+        return super().completed(preset or (UNCHANGED if self.preset is None else None), overrides)
 
     @model_validator(mode="before")
     @classmethod

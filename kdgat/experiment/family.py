@@ -34,6 +34,7 @@ class ExperimentFamily(Family):
         "\n\nA command that was stopped or killed goes on where it was when it is given again. With --site NAME each "
         "stage runs in jobs of a cluster, and goes on in the next one where the walltime cut it. docs/experiment.md"
     )
+    flow = "flows.experiment:experiment"
     options = OPTIONS
     config = ExperimentConfig
     results = ExperimentResults

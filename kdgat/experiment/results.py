@@ -12,6 +12,11 @@ from kdgat.run.results import RunResults, origin
 LOWER_IS_BETTER: Final = ("loss", "error", "mae", "mse", "rmse", "nll", "perplexity", "distance")
 
 
+def is_higher_better(metric: str) -> bool:
+    """Return whether more of a metric is better, as its name says."""
+    return not any(word in metric.lower() for word in LOWER_IS_BETTER)
+
+
 class ExperimentResults(RunResults):
     """Hold results.json of an experiment."""
 
@@ -25,7 +30,7 @@ class ExperimentResults(RunResults):
             Measure.over_seeds(
                 name,
                 {int(seed): value for seed, value in by_seed.items()},
-                is_higher_better=not any(word in name.lower() for word in LOWER_IS_BETTER),
+                is_higher_better=is_higher_better(name),
             )
             for name, by_seed in self.metrics.items()
         ]

@@ -66,6 +66,12 @@ class NightlyDirectory(Exclusive):
         run.mkdir(parents=True, exist_ok=True)
         write_bytes_atomically(run / NIGHTLY_FILE, (record.model_dump_json(indent=2) + "\n").encode())
 
+    def write_report(self, name: str, text: str) -> None:
+        """Write the report of a night, named after the moment."""
+        self.reports_path.mkdir(parents=True, exist_ok=True)
+        moment = now().replace(":", "").replace("+0000", "Z")
+        write_bytes_atomically(self.reports_path / f"{moment}-{name}.md", text.encode())
+
     def choose_run(
         self, config: CanConfig, new_recordings: NewRecordings, start: str | None
     ) -> tuple[Path, NightlyRecord]:
