@@ -1,4 +1,4 @@
-"""Compare batches of an experiment's samples, packed and kept one by one, with those of PyG's loader, on the same graphs.
+"""Compare batches of an experiment's samples, packed and one by one, with those of PyG's loader, on the same graphs.
 
 Times are processor times of an epoch in this process, order and all. Sides take turns; ratios are medians of turns with
 their quartiles.

@@ -1,9 +1,9 @@
 """Compare a training step of an experiment with a bare loop and with Lightning's Trainer, on the same graphs.
 
-The bare loop of PyTorch clips, saves and logs nothing, over batches that lie ready or come from PyG's loader; the Trainer
-has neither logger nor checkpoints. kdgat does all that it does by default: packed samples, means of what is logged, a
-check of every loss, progress, a checkpoint a minute. Times are processor times of a step, the first ones left out. Sides
-take turns; ratios are medians of turns with their quartiles.
+The bare loop of PyTorch clips, saves and logs nothing, over batches that lie ready or come from PyG's loader; the
+Trainer has neither logger nor checkpoints. kdgat does all that it does by default: packed samples, means of what is
+logged, a check of every loss, progress, a checkpoint a minute. Times are processor times of a step, the first ones left
+out. Sides take turns; ratios are medians of turns with their quartiles.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/training_overhead.py [--seconds 1] [--turns 9] [--batch-sizes 32 128 256]
 """
