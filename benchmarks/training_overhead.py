@@ -1,9 +1,11 @@
-"""Compare a training step of `fit` with a bare loop and with Lightning's Trainer, and time checkpoints.
+"""Compare a training step of an experiment with a bare loop and with Lightning's Trainer, on the same graphs.
 
-Times are CPU times of this process (waiting for the disk is not in them), the best of some alternating
-repeats; what a run costs once (set-up, validation, last checkpoint) is measured by a run of one step and subtracted.
+The bare loop of PyTorch clips, saves and logs nothing, over batches that lie ready or come from PyG's loader; the
+Trainer has neither logger nor checkpoints. kdgat does all that it does by default: packed samples, means of what is
+logged, a check of every loss, progress, a checkpoint a minute. Times are processor times of a step, the first ones left
+out. Sides take turns; ratios are medians of turns with their quartiles.
 
-Run: python benchmarks/training_overhead.py [--num-steps 400] [--hidden 8] [--repeats 5]
+Run: OMP_NUM_THREADS=1 python benchmarks/training_overhead.py [--seconds 1] [--turns 9] [--batch-sizes 32 128 256]
 """
 
 import argparse
@@ -11,7 +13,7 @@ import logging
 import tempfile
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,112 +21,109 @@ import numpy as np
 import torch
 from lightning import LightningModule, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from numpy.typing import NDArray
+from sample_batches import NUM_FEATURES, random_graphs  # beside this script
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
-from torch_geometric.data import Batch, Data
-from torch_geometric.nn import GATConv, global_mean_pool
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GAT, GIN, global_add_pool
 
+from kdgat.experiment.samples import Samples, write_samples
 from kdgat.stage import RunDirectory
-from kdgat.training import TrainingConfig
+from kdgat.training import GraphSource, TrainingConfig
 from kdgat.training.fit import fit
 
-NUM_GRAPHS, NUM_NODES, NUM_FEATURES = 8, 10, 16
+NUM_NODES = 20
+WARM_UP = 3  # steps that are not counted
+MOST_STEPS = 400
+NETWORKS: dict[str, Callable[[], Any]] = {
+    "GIN, hidden 32": lambda: GIN(NUM_FEATURES, 32, 3, dropout=0.1),  # that of `kdgat new`
+    "GAT, hidden 64": lambda: GAT(NUM_FEATURES, 64, 3, heads=4, dropout=0.1),
+}
 
 
-class Classifier(LightningModule):
-    """Two GAT layers; the batch is made once, so that only the loops differ."""
+class Clock:
+    """Processor times at which steps began."""
 
-    def __init__(self, hidden: int) -> None:
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def note(self) -> None:
+        """Note that a step begins."""
+        self.times.append(time.process_time())
+
+    def per_step(self) -> float:
+        """Return the mean seconds of a step."""
+        return (self.times[-1] - self.times[WARM_UP]) / (len(self.times) - 1 - WARM_UP)
+
+
+class Regression(LightningModule):
+    """A network of PyG over whole graphs."""
+
+    def __init__(self, network: str) -> None:
         super().__init__()
-        self.first = GATConv(NUM_FEATURES, hidden, heads=4)
-        self.second = GATConv(4 * hidden, hidden)
-        self.head = nn.Linear(hidden, 2)
+        self.clock = Clock()
+        self.encoder = NETWORKS[network]()
+        self.head = nn.Linear(self.encoder.out_channels, 1)
 
-    def loss(self, batch: Batch) -> Tensor:
-        x = self.first(batch.x, batch.edge_index).relu()
-        x = self.second(x, batch.edge_index).relu()
-        return nn.functional.cross_entropy(self.head(global_mean_pool(x, batch.batch, NUM_GRAPHS)), batch.y)
+    def error(self, batch: Any) -> Tensor:
+        """Return the mean squared error of a batch."""
+        pooled = global_add_pool(self.encoder(batch.x, batch.edge_index), batch.batch, len(batch.y))
+        return nn.functional.mse_loss(self.head(pooled).squeeze(1), batch.y)
 
-    def training_step(self, batch: Batch) -> Tensor:
-        loss = self.loss(batch)
-        self.log("train_loss", loss.detach(), batch_size=NUM_GRAPHS)
+    def training_step(self, batch: Any) -> Tensor:
+        """Return the loss."""
+        self.clock.note()
+        loss = self.error(batch)
+        self.log("train_loss", loss.detach(), batch_size=len(batch.y))
         return loss
 
-    def validation_step(self, batch: Batch) -> None:
-        self.log("validation_loss", self.loss(batch), batch_size=NUM_GRAPHS)
-
-
-class TrainerClassifier(Classifier):
-    """The same for Lightning's Trainer, which asks the module for its optimizer."""
+    def validation_step(self, batch: Any) -> None:
+        """Log what the best epoch is chosen by."""
+        self.log("validation_loss", self.error(batch), batch_size=len(batch.y))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return the same optimizer for all sides."""
         return torch.optim.AdamW(self.parameters(), fused=True)
 
 
-class OneBatch:
-    """The same batch in every step."""
+class Ready(GraphSource):
+    """Batches that were made before."""
 
-    def __init__(self, batch: Batch, num_steps: int) -> None:
-        self.batch, self.num_steps = batch, num_steps
+    def __init__(self, source: GraphSource, batches: list[Any]) -> None:
+        super().__init__(source.store, source.graph_sizes, source.limit, source.seed, source.shuffle)
+        self._batches, self._given = batches, 0
 
-    def plan(self, epoch: int) -> list[Any]:
-        return [np.arange(NUM_GRAPHS)] * self.num_steps
-
-    def gather(self, indices: Any) -> Batch:
-        return self.batch
-
-    def state_dict(self) -> dict[str, Any]:
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        pass
-
-    def describe(self, epoch: int) -> dict[str, float]:
-        return {}
-
-    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
-        pass
+    def gather(self, indices: NDArray[np.int64]) -> Any:
+        """Return the next batch."""
+        self._given += 1
+        return self._batches[self._given - 1]
 
 
-def make_batch() -> Batch:
-    generator = torch.Generator().manual_seed(0)
-    return Batch.from_data_list(
-        [
-            Data(
-                x=torch.randn(NUM_NODES, NUM_FEATURES, generator=generator),
-                edge_index=torch.randint(0, NUM_NODES, (2, 3 * NUM_NODES), generator=generator),
-                y=torch.tensor([index % 2]),
-            )
-            for index in range(NUM_GRAPHS)
-        ]
-    )
-
-
-def time_bare(batch: Batch, hidden: int, num_steps: int) -> float:
-    """Return seconds for the steps of a loop that logs and saves nothing."""
-    module = Classifier(hidden)
-    optimizer = torch.optim.AdamW(module.parameters(), fused=True)
-    started = time.process_time()
-    for _ in range(num_steps):
-        module.loss(batch).backward()
+def train_bare(module: Regression, batches: Iterable[Any]) -> None:
+    """Train by a loop that logs and saves nothing."""
+    optimizer = module.configure_optimizers()
+    module.train()
+    for batch in batches:
+        module.clock.note()
+        module.error(batch).backward()
         nn.utils.clip_grad_norm_(module.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    return time.process_time() - started
 
 
-def time_fit(batch: Batch, hidden: int, num_steps: int, checkpoint_every_steps: int | None) -> float:
-    config = TrainingConfig(
-        max_epochs=1, accelerator="cpu", checkpoint_interval_s=1e9, checkpoint_every_steps=checkpoint_every_steps
-    )
+def train_by_kdgat(module: Regression, samples: Samples, batch_size: int, ready: list[Any] | None) -> None:
+    """Train as a stage of an experiment does."""
+    config = TrainingConfig(max_epochs=1, batch_size=batch_size, accelerator="cpu")
+    train, validation = (samples.source(config, 0, shuffle=shuffle) for shuffle in (True, False))
+    validation.chosen = validation.chosen[:batch_size]
     with tempfile.TemporaryDirectory() as folder:
-        module = Classifier(hidden)
-        started = time.process_time()
-        fit(module, OneBatch(batch, num_steps), OneBatch(batch, 1), config, RunDirectory(Path(folder)), seed=0)
-        return time.process_time() - started
+        source = train if ready is None else Ready(train, ready)
+        fit(module, source, validation, config, RunDirectory(Path(folder)), seed=0)
 
 
-def time_trainer(batch: Batch, hidden: int, num_steps: int) -> float:
+def train_by_trainer(module: Regression, graphs: list[Data], batch_size: int) -> None:
+    """Train by Lightning's Trainer, stripped of what can be switched off."""
     trainer = Trainer(
         accelerator="cpu",
         devices=1,
@@ -134,46 +133,63 @@ def time_trainer(batch: Batch, hidden: int, num_steps: int) -> float:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        num_sanity_val_steps=0,
         plugins=[LightningEnvironment()],
     )
-    module = TrainerClassifier(hidden)
-    started = time.process_time()
-    trainer.fit(module, DataLoader([batch] * num_steps, batch_size=None), DataLoader([batch], batch_size=None))
-    return time.process_time() - started
+    trainer.fit(module, DataLoader(graphs, batch_size, shuffle=True), DataLoader(graphs[:batch_size], batch_size))
+
+
+def compare(network: str, batch_size: int, seconds: float, turns: int, folder: Path) -> None:
+    """Print the sides of one network and batch size."""
+    some = random_graphs(8 * batch_size, NUM_NODES)
+    probe = Regression(network)
+    train_bare(probe, DataLoader(some, batch_size))
+    num_steps = min(MOST_STEPS, WARM_UP + 2 + int(seconds / probe.clock.per_step()))
+    graphs = random_graphs(num_steps * batch_size, NUM_NODES)
+    write_samples(folder / "samples", graphs, None)
+    samples = Samples(folder / "samples")
+    ready = list(DataLoader(graphs, batch_size, shuffle=True))
+    sides: dict[str, Callable[[Regression], None]] = {
+        "bare, batches ready": lambda module: train_bare(module, ready),
+        "kdgat, batches ready": lambda module: train_by_kdgat(module, samples, batch_size, ready),
+        "bare, PyG's loader": lambda module: train_bare(module, DataLoader(graphs, batch_size, shuffle=True)),
+        "kdgat, packed samples": lambda module: train_by_kdgat(module, samples, batch_size, None),
+        "Trainer, PyG's loader": lambda module: train_by_trainer(module, graphs, batch_size),
+    }
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, train in sides.items():
+            module = Regression(network)
+            train(module)
+            times[name].append(module.clock.per_step())
+    ready_s, loaded_s = (np.array(times[name]) for name in list(sides)[::2][:2])
+    print(f"{network}, {batch_size} graphs of {NUM_NODES} nodes, {num_steps} steps")
+    for name, found in times.items():
+        ratios = "".join(f"  {describe(np.array(found) / bare):20}" for bare in (ready_s, loaded_s))
+        print(f"  {name:24}{np.median(found) * 1e3:9.3f} ms{ratios}")
+
+
+def describe(ratios: NDArray[np.float64]) -> str:
+    """Return the median and the quartiles."""
+    low, middle, high = np.quantile(ratios, (0.25, 0.5, 0.75))
+    return f"{middle:.3f} ({low:.3f} to {high:.3f})"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--num-steps", type=int, default=400)
-    parser.add_argument("--hidden", type=int, default=8)
-    parser.add_argument("--repeats", type=int, default=5)
+    """Compare the sides for each network and batch size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--turns", type=int, default=9)
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=[32, 128, 256])
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     torch.set_num_threads(1)
-    batch, hidden, steps = make_batch(), arguments.hidden, arguments.num_steps
-    time_bare(batch, hidden, 20)
-
-    actions: dict[str, Callable[[int], float]] = {
-        "bare loop": lambda num_steps: time_bare(batch, hidden, num_steps),
-        "kdgat fit": lambda num_steps: time_fit(batch, hidden, num_steps, None),
-        "kdgat fit, checkpoint every 10 steps": lambda num_steps: time_fit(batch, hidden, num_steps, 10),
-        "Lightning Trainer": lambda num_steps: time_trainer(batch, hidden, num_steps),
-    }
-    once, whole = dict.fromkeys(actions, np.inf), dict.fromkeys(actions, np.inf)
-    for _ in range(arguments.repeats):
-        for name, action in actions.items():
-            once[name] = min(once[name], action(1))
-            whole[name] = min(whole[name], action(steps + 1))
-    times = {name: (whole[name] - once[name]) / steps * 1e3 for name in actions}
-    bare, plain, saving = (times[name] for name in list(actions)[:3])
-    checkpoint = (saving - plain) * 10
-    num_parameters = sum(parameter.numel() for parameter in Classifier(hidden).parameters())
-    print(f"{NUM_GRAPHS} graphs of {NUM_NODES} nodes, {num_parameters} parameters, {steps} steps, one thread")
-    print(f"{'':38}{'ms/step':>9}{'ratio':>8}{'overhead ms':>13}")
-    for name, value in times.items():
-        print(f"{name:38}{value:9.3f}{value / bare:8.2f}{value - bare:13.3f}")
-    print(f"one checkpoint: {checkpoint:.1f} ms, {checkpoint / plain:.1f} steps")
+    print(f"{'':38}over bare, batches ready / over bare, PyG's loader")
+    for network in NETWORKS:
+        for batch_size in arguments.batch_sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                compare(network, batch_size, arguments.seconds, arguments.turns, Path(folder))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, Final
 
@@ -54,6 +55,7 @@ IN_TOTAL: Final = {
 }
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
+OUTER_LOG: Final = ContextVar[Log | None]("outer log", default=None)  # of the flow run that this one is a part of
 
 
 def shown(stage_name: str, on_message: OnLine, scope: str) -> AttemptContext:
@@ -202,6 +204,24 @@ def publish_attempts(output: OutputDirectory, started: float, scope: str) -> Non
     text = "\n\n".join(filter(None, [as_tables(table), "\n".join(told)]))
     with api_may_fail("table of attempts"):
         create_markdown_artifact(text + "\n", key=artifact_key("attempts", scope), description=table.caption)
+
+
+class StageLog:
+    """Log which stages start and end in the flow run that trains as a part: who watches that one sees no other's."""
+
+    def __init__(self) -> None:
+        self._log, self._told = OUTER_LOG.get(), dict[str, StageState]()
+
+    def __call__(self, stages: Sequence[StageRecord]) -> None:
+        """Log what has changed since the last call."""
+        if self._log is None:
+            return
+        done = sum(stage.state in DONE_STATES for stage in stages)
+        for stage in stages:
+            if stage.state != self._told.get(stage.name, StageState.PLANNED):
+                self._told[stage.name] = stage.state
+                why = f": {stage.reason}" if stage.reason else ""
+                self._log.info("%s is %s, %d of %d stages are done%s", stage.name, stage.state, done, len(stages), why)
 
 
 class TotalProgress:

@@ -23,7 +23,7 @@ from flows.execution import Execution
 from flows.lost_runs import mark_lost_runs
 from flows.naming import artifact_scope
 from flows.open_run import BegunStage, OpenRun, open_run, opened_ahead
-from flows.shown_attempts import TotalProgress, publish_attempts, shown
+from flows.shown_attempts import StageLog, TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from flows.stage_work import bearing_faults, perform
 from flows.suspension import held, suspended_in_order
@@ -103,6 +103,7 @@ def execute(
 def _run_stages(opened: OpenRun) -> Futures:
     execution, stop, futures = opened.execution, opened.stop, Futures()
     total = TotalProgress(artifact_scope(execution.run, execution.output), execution.describe_left)
+    told = StageLog()
 
     def submit(planned: PlannedStage) -> None:
         needed = [futures[name] for name in planned.depends_on]
@@ -127,10 +128,12 @@ def _run_stages(opened: OpenRun) -> Futures:
         for planned in opened.startable():
             submit(planned)
         total(execution.index.stages)
+        told(execution.index.stages)
         execution.wait_for_change(WAIT_S)
     for future in futures.values():
         future.wait()
     total(execution.index.stages)
+    told(execution.index.stages)
     return futures
 
 

@@ -16,7 +16,7 @@ from flows.can import can
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.naming import artifact_key
 from flows.night.events import NightEvent, tell
-from flows.shown_attempts import api_may_fail, shown
+from flows.shown_attempts import OUTER_LOG, api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from kdgat.can.config import CanConfig
@@ -104,9 +104,13 @@ class NightRun:
         path, record = self.directory.choose_run(self.config, new_recordings, start)
         config = run_config(self.config, new_recordings, self.registry, record.start)
         logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
-        state: State[Any] = can(
-            config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
-        )
+        outer = OUTER_LOG.set(logger)
+        try:
+            state: State[Any] = can(
+                config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
+            )
+        finally:
+            OUTER_LOG.reset(outer)
         if state.is_cancelled():
             return Cancelled(message=f"{state.message}; the next night goes on from there")
         if not state.is_completed():

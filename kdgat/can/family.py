@@ -11,6 +11,7 @@ from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
+    compare_with_networks,
     compared_table,
     format_range,
     format_share,
@@ -20,6 +21,7 @@ from kdgat.can.evaluation.tables import (
     scores_table,
     summary_table,
     vehicles_table,
+    warn_of_few_windows,
 )
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_within_dataset
@@ -139,7 +141,7 @@ class CanFamily(Family):
         return [summary_table(results), *(table for table in details if table is not None)]
 
     def conclusions(self, results: Results) -> list[str]:
-        """Say in one sentence how the default detector scores."""
+        """Say how the default detector scores, and how beside the best network alone."""
         rows = list(results.scenarios.values())
         if not rows:
             return [NOTHING_TESTED]
@@ -150,10 +152,6 @@ class CanFamily(Family):
             said.append(f"{sum(one.num_found for one in episodes):,} of {counted(num_attacks, 'attack')} found")
         if f1:
             said.append(f"F1 {format_range(f1)}")
-            alone = results.models.get(results.detector.model, {}).values()
-            networks = [row.f1 for by_scenario in alone for row in by_scenario.values() if row.f1 is not None]
-            if networks and format_range(networks) != format_range(f1):
-                said[-1] += f" ({format_range(networks)} without the habits of identifiers)"
         benign = [row.breakdown for row in rows if row.breakdown and row.breakdown.num_false_episodes is not None]
         if seconds := sum(row.benign_s for row in benign):
             false_alarms = counted(sum(row.num_false_episodes or 0 for row in benign), "false alarm")
@@ -161,7 +159,11 @@ class CanFamily(Family):
         rates = [row.false_alarm_rate for row in rows if row.false_alarm_rate is not None]
         if rates:
             said.append(f"at most {format_share(max(rates))} of benign windows are in alarm")
-        return [f"{DEFAULT_DETECTOR}: {'; '.join(said)}"]
+        return [
+            f"{DEFAULT_DETECTOR}: {'; '.join(said)}",
+            *compare_with_networks(results),
+            *warn_of_few_windows(results),
+        ]
 
     def report(self, content: RunContent[Results]) -> Document:
         """Return the sections of the report."""

@@ -291,14 +291,14 @@ class EvaluationConfig(Config):
             "ask for it"
         ),
     )
-    # Windows with a false alarm of the network, per hour and per vehicle. Scores of windows reach about one in a
+    # Benign windows in alarm by the network, per hour and per vehicle. Scores of windows reach about one in a
     # thousand of them, some 40 an hour on a bus of 1,100 messages a second; a much smaller budget ends at the default
     # threshold.
     alarms_per_hour: float = Field(
         40.0,
         gt=0.0,
         allow_inf_nan=False,
-        description="windows with a false alarm that the budget allows the network, per hour and per vehicle",
+        description="benign windows in alarm that the budget allows the network, per hour and per vehicle",
     )
     # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
     benign_quantile: float = Field(

@@ -30,7 +30,7 @@ def check(
     config = family_config(find_family("experiment"), None, given, None, overrides)
     problems = []
     for found in run_check(config):  # type: ignore[arg-type] # the family's own
-        print(f"{found.stage}: {found.what}: {'OTHER WEIGHTS' if found.problem else 'the same weights, bit for bit'}")
+        print(f"{found.stage}: {found.what}: {'FAILED' if found.problem else 'the same weights, bit for bit'}")
         problems += [f"{found.stage}: {found.problem}"] if found.problem else []
     if problems:
         raise UserError("; ".join(problems))

@@ -48,6 +48,9 @@ def plan_command(family: "Family") -> Any:
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
         states, took = stages_in(out, may_be_new=dry_run)
+        again = reruns_in(out, run) if out is not None and took else {}
+        states |= dict.fromkeys(again, "runs again")
+        took = {name: seconds for name, seconds in took.items() if name not in again}
         if diagram:
             from kdgat.run.plan import flowchart
 
@@ -60,7 +63,8 @@ def plan_command(family: "Family") -> Any:
         requests, described = plan_jobs(family, run, given, where, request, out)
         jobs = jobs_of(where, requests)
         times = stage_times(run, requests, took)
-        after = [*described.after, *describe_times(run, requests, took, where)]
+        after = [*described.after, *describe_groups((f"Runs again ({why})", name) for name, why in again.items())]
+        after += [*describe_jobs(where, jobs), *describe_times(run, requests, took, where)]
         if dry_run:
             print_dry_run(run, where, times, after, jobs, out)
         else:
@@ -138,6 +142,15 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
     return {one.name: str(one.state) for one in records}, took
 
 
+def reruns_in(out: Path, run: "Run") -> dict[str, str]:
+    """Say why stages that are done in a directory will run again, by name."""
+    from kdgat.run import OutputDirectory
+    from kdgat.run.rerun import describe_reruns
+
+    output = OutputDirectory(out.absolute())
+    return describe_reruns(run, output, output.read_index())
+
+
 def stage_times(run: "Run", requests: "Mapping[str, JobRequest]", took: Mapping[str, float]) -> dict[str, str]:
     """Write how long stages took, or are expected to take, by name; those of which nothing is known are left out."""
     times = {name: f"took {describe_seconds(seconds)}" for name, seconds in took.items() if seconds}
@@ -161,7 +174,11 @@ def describe_times(
     expected = _to_come(run, requests, took)
     if not expected:
         return ["Nothing is left."] if took and all(one.name in took for one in run.plan) else []
-    said = [(f"Time by {one.describe(has_details=False)}", name) for name, one in expected.items()]
+    foreign = "" if site.scheduler == "local" else f", measured in no job of {site.name}"
+    said = [
+        (f"Time by {one.describe(has_details=False)}{'' if one.is_of_jobs else foreign}", name)
+        for name, one in expected.items()
+    ]
     said += [("Time unknown", one.name) for one in run.plan if one.name not in {*took, *expected}]
     seconds = {one.name: expected[one.name].value if one.name in expected else 0.0 for one in run.plan}
     order = [(one.name, one.depends_on) for one in run.plan]
@@ -214,6 +231,19 @@ def job_cells(resources: "Resources") -> list[str]:
 
     gpus = f"{resources.gpus} {resources.gpu_type or ''}".strip() if resources.gpus else ""
     return [format_walltime(resources.walltime_s), format_memory(resources.memory_mib), str(resources.cores), gpus]
+
+
+def describe_jobs(site: "Site", jobs: "Mapping[str, Resources]") -> list[str]:
+    """Say whom jobs are charged to, where they wait and how long they last; nothing where there are none."""
+    from kdgat.cluster import format_walltime
+
+    if not jobs:
+        return []
+    partitions = dict.fromkeys(site.partition_of(one.gpus) or "of Slurm's choice" for one in jobs.values())
+    walltimes = [format_walltime(seconds) for seconds in sorted({one.walltime_s for one in jobs.values()})]
+    account = site.account or "not named (--account NAME)"
+    text = f"Jobs of {site.name}: account {account}, partition {' or '.join(partitions)}, walltime "
+    return [f"{text}{' to '.join(dict.fromkeys([walltimes[0], walltimes[-1]]))}."]
 
 
 def describe_limits(

@@ -37,7 +37,7 @@ def profile(
     seed: Annotated[int | None, typer.Option("--seed", help="That one alone (default: all seeds of the run).")] = None,
     alarms_per_hour: Annotated[
         float | None,
-        typer.Option("--alarms-per-hour", min=1e-6, help="That it may raise (default: evaluation.alarms_per_hour)."),
+        typer.Option("--alarms-per-hour", min=1e-6, help="Of benign windows (default: evaluation.alarms_per_hour)."),
     ] = None,
     *,
     reading: RecordingOptions,

@@ -48,6 +48,7 @@ class Estimate:
     value: int
     coverage: float | None
     source: str  # "what it goes by: details"
+    is_of_jobs: bool = False  # of a cluster, instead of processes of this machine
 
     def describe(self, *, has_details: bool = True) -> str:
         """Write where it comes from, and what it covers where that is known."""
@@ -182,7 +183,7 @@ def estimate_walltime(
         unit = units.rstrip("s")
         left = " left" if own_rates else ""
         details += f" per {unit}, {units_left:,} {unit if units_left == 1 else units}{left}"
-    return Estimate(math.ceil(seconds), coverage, f"{runs}: {details}")
+    return Estimate(math.ceil(seconds), coverage, f"{runs}: {details}", known[-1].asked is not None)
 
 
 def _rates(known: Sequence[Usage], parameters: int) -> list[float]:

@@ -262,7 +262,7 @@ def _job_arguments(
     """Return what every job on a site has that works for the stage in `directory`."""
     require_one_word(log_directory)
     arguments: dict[str, Any] = {
-        "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
+        "queue": site.partition_of(resources.gpus),
         "account": site.account,
         "cores": resources.cores,
         "job_cpu": resources.cores,

@@ -142,6 +142,10 @@ class Site(Config):
         """Return what is taken from the permissions of the files of a run."""
         return {"user": 0o077, "group": 0o027, "all": 0o022}[self.readable_by]
 
+    def partition_of(self, num_gpus: int) -> str | None:
+        """Return where jobs with so many GPUs wait; None where Slurm chooses."""
+        return (self.gpu_partition if num_gpus else None) or self.partition
+
     @contextmanager
     def creating_files(self) -> Iterator[None]:
         """Let files that this process, and what it starts, creates meanwhile be read by whom the site says."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +16,12 @@ import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
 
+from kdgat.base import UserError
 from kdgat.experiment.config import ExperimentConfig
 from kdgat.experiment.network import make_module
 from kdgat.experiment.plan import plan_experiment
 from kdgat.experiment.samples import Samples, write_samples
+from kdgat.experiment.source import read_source
 from kdgat.experiment.stages import read_splits
 from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
@@ -46,7 +49,7 @@ class Finding:
 
 
 def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
-    """Yield what was found of each stage; errors of the module and of the data function as they are."""
+    """Yield what was found of each stage; errors of the data function as they are."""
     plan_experiment(config)  # what cannot be planned is refused as a plan refuses it
     experiment = config.experiment
     with tempfile.TemporaryDirectory(prefix="kdgat-check-") as folder:
@@ -68,7 +71,19 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
             train = partial(opened["train"].source, training, seed, shuffle=True, curriculum=stage.curriculum)
             validation = opened["validation"].source(training, seed, shuffle=False)
             make = partial(make_module, experiment, arguments)
-            yield from _check_stage(stage.name, make, train, validation, training, place, seed)
+            try:
+                yield from _check_stage(stage.name, make, train, validation, training, place, seed)
+            except (UserError, FloatingPointError) as error:
+                yield Finding(stage.name, "some steps", str(error))
+            except Exception as error:  # of somebody's own code, which is what is checked
+                yield Finding(stage.name, "some steps", f"{type(error).__name__}: {error}{_where(error, config)}")
+
+
+def _where(error: Exception, config: ExperimentConfig) -> str:
+    """Name the last line of the experiment's own files that an error came through."""
+    own = read_source(config.source).texts
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in own]
+    return f" ({frames[-1].filename}, line {frames[-1].lineno}, in {frames[-1].name})" if frames else ""
 
 
 def _check_stage(

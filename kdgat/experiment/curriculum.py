@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,7 @@ from numpy.typing import NDArray
 from kdgat.experiment.declaration import ExperimentError
 from kdgat.training import GraphSource
 
-if TYPE_CHECKING:
-    from kdgat.experiment.samples import Samples
-
-Curriculum = Callable[[int, list[dict[str, float]], "Samples"], Any]
+Curriculum = Callable[[int, list[dict[str, float]], Any], Any]  # (epoch, metrics so far, Samples)
 
 
 class CurriculumSource(GraphSource):
@@ -22,8 +19,6 @@ class CurriculumSource(GraphSource):
 
     The metrics of all epochs are its state: an epoch that is resumed asks the function the same.
     """
-
-    store: Samples
 
     def __init__(self, curriculum: Curriculum, *given: Any) -> None:
         """Take the function, and what a `GraphSource` takes."""
@@ -34,7 +29,7 @@ class CurriculumSource(GraphSource):
     def epoch_graphs(self, epoch: int) -> NDArray[np.int64]:
         """Return the samples of an epoch: an order as it is, weights as that many draws with replacement."""
         found = np.asarray(self._curriculum(epoch, [dict(row) for row in self._metrics], self.store))
-        num_samples = len(self.store)
+        num_samples = len(self.chosen)
         name = getattr(self._curriculum, "__qualname__", "curriculum")
         if found.ndim != 1 or not found.size or found.dtype.kind not in "fiu":
             raise ExperimentError(

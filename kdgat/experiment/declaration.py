@@ -36,7 +36,7 @@ class Stage:
     training: Mapping[str, Any] = field(default_factory=dict)  # keys of the section `training` that differ
     starts_from: str | None = None  # whose best weights it starts from: by default the stage before; "" for none
     frozen: Sequence[str] = ()  # patterns of parameters that keep their values, as "encoder.*"
-    curriculum: Callable[[int, list[dict[str, float]], Any], Any] | None = None  # (epoch, metrics so far, samples)
+    curriculum: Callable[[int, list[dict[str, float]], Any], Any] | None = None  # (epoch, metrics so far, Samples)
 
 
 @dataclass(frozen=True)

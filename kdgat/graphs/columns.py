@@ -15,14 +15,18 @@ from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, Schem
 
 def pointers(counts: NDArray[Any]) -> NDArray[np.int64]:
     """Return the [G+1] offsets of groups with the given [G] sizes."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)])
+    found = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, dtype=np.int64, out=found[1:])
+    return found
 
 
 def gather_rows(ptr: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the rows of the groups `indices`, in that order, of a column with offsets `ptr`."""
-    counts = ptr[indices + 1] - ptr[indices]  # [B]
-    new_ptr = pointers(counts)
-    return np.arange(new_ptr[-1]) + np.repeat(ptr[indices] - new_ptr[:-1], counts)
+    starts = ptr[indices]
+    counts = ptr[indices + 1] - starts  # [B]
+    rows = np.arange(counts.sum())
+    rows += (starts + counts - counts.cumsum()).repeat(counts)
+    return rows
 
 
 class GraphColumns:

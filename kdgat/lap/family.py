@@ -135,14 +135,16 @@ class LapFamily(Family):
         return collect_results(output)
 
     def tables(self, results: LapResults) -> Sequence[Table]:
-        """Return every method at the largest size, the comparison, and the table of the Prefect UI."""
-        from kdgat.lap.evaluation.tables import results_table, terminal_tables
+        """Return the comparison, and as details every method at the largest size and the table of the Prefect UI."""
+        from kdgat.lap.evaluation.tables import comparison_table, methods_tables, results_table
 
-        return [*terminal_tables(results), results_table(results)]
+        return [comparison_table(results), *methods_tables(results), results_table(results)]
 
     def conclusions(self, results: LapResults) -> Sequence[str]:
-        """Say of each family of instances whether the trained model beats what there is."""
-        return list(results.conclusions.values())
+        """Say whether the trained model beats what there is."""
+        from kdgat.lap.evaluation.results import headlines
+
+        return headlines(results)
 
     def report(self, content: "RunContent[LapResults]") -> "Document":
         """Return the report."""

@@ -49,7 +49,8 @@ def judge(
     Where no scenario has attacks, the mean false alarm rate is compared. In no scenario may metric or false alarm
     rate, or the recall of a held kind of attack, be worse than the best of the model in service and the anchors by more
     than the rule allows: held to last night alone, a scenario could be lost little by little. Nor may there be more
-    false alarms per hour than of the model in service, over all scenarios. Scenarios with few windows have no part.
+    benign windows in alarm per hour than of the model in service, over all scenarios. Scenarios with few windows have
+    no part.
 
     Args:
         new: scenario -> metric -> value of the new model.
@@ -106,8 +107,8 @@ def _ceiling_of_alarms(in_service: Metrics, judged: Sequence[str], rule: Promoti
     if not known or rule.more_alarms_per_hour > 0.0 or _mean(in_service, known, ALARMS_PER_HOUR) > 0.0:
         return ""
     return (
-        "the model in service has no false alarm, so no night can replace it by a model with one, however much better "
-        f"that is otherwise: set more_alarms_per_hour={rule.more_alarms_per_hour:g} higher"
+        "the model in service has no benign window in alarm, so no night can replace it by a model with one, however "
+        f"much better that is otherwise: set more_alarms_per_hour={rule.more_alarms_per_hour:g} higher"
     )
 
 
@@ -312,16 +313,17 @@ def _worse(name: str, measured: Mapping[str, Metrics], rule: PromotionRule) -> I
 
 
 def _more_alarms(new: Metrics, current: Metrics, judged: Sequence[str], rule: PromotionRule) -> Iterator[str]:
-    """State by how much the false alarms per hour are above those of the model in service, if it is too much.
+    """State by how much the benign windows in alarm per hour are above those in service, if it is too much.
 
-    Over all scenarios: one alarm more is many an hour in a recording of seconds. A recording without time has none.
+    Over all scenarios: one window more is many an hour in a recording of seconds. A recording without time has none.
     """
     known = [name for name in judged if all(_is_number(m[name].get(ALARMS_PER_HOUR)) for m in (new, current))]
     if known:
         before, after = _mean(current, known, ALARMS_PER_HOUR), _mean(new, known, ALARMS_PER_HOUR)
         if round(after - before - rule.more_alarms_per_hour, 9) > 0.0:
             yield (
-                f"mean {ALARMS_PER_HOUR} {before:.4g} -> {after:.4g}, more by more than {rule.more_alarms_per_hour:g}"
+                f"mean of benign windows in alarm per hour {before:.4g} -> {after:.4g}, more by more than "
+                f"more_alarms_per_hour={rule.more_alarms_per_hour:g}"
             )
 
 

@@ -61,7 +61,9 @@ class PromotionRule(Config):
         description="by which the false alarm rate of any one scenario may be above the lowest",
     )
     more_alarms_per_hour: float = Field(
-        0.0, ge=0.0, description="by which the mean of false alarms per hour may be above that of the model in service"
+        0.0,
+        ge=0.0,
+        description="by which the mean of benign windows in alarm per hour may be above that of the model in service",
     )
     held_kinds: tuple[str, ...] = Field(
         ("suppression",), description="kinds of attack of which the recall is held in every scenario that has them"

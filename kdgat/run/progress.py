@@ -82,14 +82,14 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
     """Say in a few words where a stage is, and how long its job still lasts where that is known."""
     known = {key: _number(progress, key, 0.0) for key in NUMBERS if _number(progress, key, -1.0) != -1.0}
     remaining = Remaining.of(progress)
-    # What people look for comes first: in a narrow terminal the rest is cut.
-    left = "" if remaining is None else remaining.describe()
-    parts = [f"{left} left"] if left else []
+    parts = []  # what people look for comes first: in a narrow terminal the rest is cut
     if "epoch" in known:
         most = f"{known['max_epochs']:.0f}" if "max_epochs" in known else "?"
         parts.append(f"epoch {known['epoch'] + 1:.0f}/{most}")
     elif known.get("total"):
         parts.append(f"{known.get('done', 0.0):,.0f} of {known['total']:,.0f}")
+    if left := "" if remaining is None else remaining.describe():
+        parts.append(f"{left} left")
     if progress.get("phase") and progress["phase"] != "train":
         parts.append(str(progress["phase"]))
     if remaining is not None and known.get("epoch_left_s", 0.0) >= LONG_EPOCH_S:

@@ -1,15 +1,15 @@
-"""Why a stage ran again instead of being taken as it was: what its spec has otherwise than the newest one before."""
+"""Why a stage ran, or will run, again instead of being taken as it was: what its spec has otherwise than before."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from textwrap import shorten
 from typing import Any, Final
 
 from kdgat.base.configuration import without_keys
 from kdgat.base.files import list_folder
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
-from kdgat.run.plan import PlannedStage
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord
+from kdgat.run.plan import PlannedStage, Run, find_stage
 from kdgat.stage import RunDirectory, RunDirectoryError, StageSpec
 
 MOST: Final = 6  # differences that are named; the others are counted
@@ -25,9 +25,32 @@ def describe_rerun(output: OutputDirectory, index: RunIndex, record: StageRecord
     earlier = _earlier(output, index, record)
     if earlier is None:
         return ""
-    found = list(_differences(earlier, output.stage_directory(record).read_spec()))
-    more = [f"{len(found) - MOST} more"] if len(found) > MOST else []
-    return "; ".join([*found[:MOST], *more])
+    return _sentence(_differences(earlier, output.stage_directory(record).read_spec()))
+
+
+def describe_reruns(run: Run, output: OutputDirectory, index: RunIndex) -> dict[str, str]:
+    """Say why stages that are done will run again by this plan, by name; those that will be taken are left out."""
+    found, taken = dict[str, str](), dict[str, RunDirectory]()
+    done = {one.name: output.stage_directory(one) for one in index.stages if one.state in DONE_STATES and one.directory}
+    for planned in (one for one in run.plan if one.name in done):
+        taken[planned.name] = done[planned.name]
+        try:
+            before = taken[planned.name].read_spec()
+            if anew := [name for name in planned.depends_on if name in found]:
+                said = [*_own_differences(before, planned), f"after {', '.join(anew)}"]
+            else:
+                taken[planned.name], after = find_stage(run, planned, taken, output)
+                said = [] if taken[planned.name].is_finished() else [*_differences(before, after)]
+        except (OSError, ValueError):  # gone, or of another version: training says so
+            continue
+        if said:
+            found[planned.name] = _sentence(said)
+    return found
+
+
+def _sentence(differences: Iterable[str]) -> str:
+    found = list(differences)
+    return "; ".join([*found[:MOST], *([f"{len(found) - MOST} more"] if len(found) > MOST else [])])
 
 
 def _earlier(output: OutputDirectory, index: RunIndex, record: StageRecord) -> StageSpec | None:
@@ -50,11 +73,15 @@ def _kind(record: StageRecord) -> tuple[str, str, int]:
     return record.stage, record.scale, record.seed
 
 
-def _differences(before: StageSpec, after: StageSpec) -> Iterator[str]:
+def _own_differences(before: StageSpec, after: StageSpec | PlannedStage) -> Iterator[str]:
     if before.code_version != after.code_version:
         yield f"version of its code {before.code_version} -> {after.code_version}"
     for key, old, new in changed_keys(before, after):
         yield f"{key} {_text(old)} -> {_text(new)}"
+
+
+def _differences(before: StageSpec, after: StageSpec) -> Iterator[str]:
+    yield from _own_differences(before, after)
     for name in sorted({*before.inputs, *after.inputs}):
         if name not in before.inputs:
             yield f"input {name} is new"

@@ -305,4 +305,4 @@ def test_a_narrow_terminal_shortens_the_words_beside_bars_and_keeps_the_elapsed_
         assert "0:00:0" in line
         assert "0:00:0…" not in line
         assert "%" in line
-        assert "12 to 14 min left" in line.split("0:00:0")[1]
+        assert "epoch 3/10" in line.split("0:00:0")[1]

@@ -2,7 +2,7 @@ from pathlib import Path
 
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster import AttemptRecord, EndKind
-from kdgat.cluster.usage import Usage, append_usage
+from kdgat.cluster.usage import Asked, Usage, append_usage
 from kdgat.run import OutputDirectory, StageRecord, StageState
 from kdgat.run.directory import RunIndex
 from tests.canbus.recording_files import random_messages, write_text
@@ -84,6 +84,22 @@ def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_
     assert [line.split()[1] for line in taken] == ["evaluation-large-seed0:"]
     assert "# Time unknown: 8 stages" in dry
     assert "# Sum of known times: 17 min 38 s in 1 job." in dry
+    assert "(enough for 50% of such runs), measured in no job of osc-pitzer: evaluation-large-seed0" in dry
+    asked = Asked(walltime_s=3600, memory_mib=64_000, cores=8)
+    append_usage(tmp_path / "runs" / "history" / "b.jsonl", used.model_copy(update={"asked": asked, "time": 1.0}))
+    assert "measured in no job" not in kdgat("plan", "can", *words, folder=tmp_path, status=1).stdout
+
+
+def test_the_plan_for_a_site_says_whom_jobs_are_charged_to_where_they_wait_and_how_long_they_last(
+    tmp_path: Path,
+) -> None:
+    site = "name: own\nscheduler: slurm\npartition: short\ngpu_partition: cards\n"
+    (tmp_path / "own.yaml").write_text(site)
+    words = ("plan", "can", "--site", tmp_path / "own.yaml", "--walltime", "02:00:00")
+    for more in ((), ("--dry-run",)):
+        said = kdgat(*words, "--account", "PAS1", *more, status=1).stdout
+        assert "Jobs of own: account PAS1, partition short, walltime 02:00:00." in said
+    assert "account not named (--account NAME)" in kdgat(*words, status=1).stdout
 
 
 def test_a_dry_run_says_how_long_stages_take_by_rules_and_forecasts_or_how_to_find_out(tmp_path: Path) -> None:

@@ -32,10 +32,24 @@ def molecules() -> list[Data]:
     ]
 
 
+def of_other_types() -> list[Data]:
+    """Return graphs with a type that numpy lacks, narrow indices, one index a graph and one row of features a graph."""
+    return [
+        Data(
+            x=torch.full((size, 2), size / 3, dtype=torch.bfloat16),
+            edge_index=torch.tensor([[0, 1], [1, 0]], dtype=torch.int32),
+            root_index=torch.tensor([size - 1]),
+            flags=torch.tensor([[True, False]]),
+        )
+        for size in (2, 4, 3, 5)
+    ]
+
+
 DATASETS = {
     "one kind of node": lambda: list(FakeDataset(num_graphs=6, avg_num_nodes=9, edge_dim=2)),
     "several kinds of nodes": lambda: list(FakeHeteroDataset(num_graphs=6, avg_num_nodes=9, edge_dim=2)),
     "molecules without edges": molecules,
+    "other types": of_other_types,
     "without features": lambda: [Data(edge_index=torch.tensor([[0], [1]]), num_nodes=size) for size in (2, 4, 3, 5)],
 }
 
@@ -83,6 +97,22 @@ def test_a_collate_of_ones_own_receives_the_samples_as_they_were(tmp_path: Path)
     found = kept(tmp_path, graphs, lambda chosen: chosen).gather(np.array([1, 3]))
     assert [graph.name for graph in found] == ["molecule 5", "molecule 7"]
     assert torch.equal(found[1].pos, graphs[3].pos)
+
+
+@pytest.mark.parametrize("tags", ["a text", ["a list"]])
+def test_what_a_collate_changes_of_a_sample_is_there_again_in_the_next_epoch(tmp_path: Path, tags: Any) -> None:
+    def collate(graphs: list[Data]) -> tuple[torch.Tensor, Any]:
+        found = graphs[0].x.clone(), str(graphs[0].tags)
+        graphs[0].x = graphs[0].x + 1
+        graphs[0].tags = graphs[0].tags.append("another") if isinstance(tags, list) else "another"
+        return found
+
+    samples = kept(tmp_path, [Data(x=torch.ones(2, 1), tags=tags)], collate)
+    first, *others = [samples.gather(np.array([0])) for _ in range(3)]
+    assert first[1] == str(tags)
+    for other in others:
+        assert torch.equal(other[0], first[0])
+        assert other[1] == first[1]
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,17 @@ def test_a_mapping_that_got_its_first_key_is_told_by_that_key_alone(
     assert list(changed_keys(earlier, later)) == said
 
 
+def test_a_plan_says_which_stages_that_are_done_run_again_and_why(out: Path, kdgat: Callable[..., Answer]) -> None:
+    words = ("plan", "toy", "--out", str(out))
+    for noise in (0.2, 0.1):  # both have finished here
+        assert kdgat(*words, "-O", f"data.noise={noise}", status=0).stdout.endswith("Nothing is left.\n")
+    said = kdgat(*words, "-O", "data.noise=0.3", status=0).stdout
+    assert "noise 0.2 -> 0.3): prepare" in said
+    assert "Runs again (after prepare): line-seed0" in said
+    assert said.count("runs again") == 3
+    assert "Nothing is left" not in said
+
+
 def test_stages_that_ran_once_or_were_taken_say_so(toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
     run = toy.plan(toy.config.from_preset("quick", {}))
     run_locally(run, tmp_path, only=["prepare"])

@@ -14,7 +14,7 @@ from uuid import UUID
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey, LogFilter, LogFilterFlowRunId
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
@@ -238,6 +238,8 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
         assert words in report
     for name in entries[second].metrics:
         assert entries[first].test_set(name) == entries[second].test_set(name)
+    # `prefect deployment run --watch` shows what the night's own flow run logs.
+    wait_until(lambda: "evaluation-large-seed0 is finished" in logged(better), "a stage's end in the log of the night")
     (decision,) = nights.registry.read().decisions_about(second)
     assert decision.accepted
     assert decision.compared_with == first
@@ -255,6 +257,13 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
     assert "train_03__broken.parquet" in nights.report()
     assert sorted(nights.directory.runs_path.iterdir()) == runs
     assert len(nights.registry.read().models) == 2
+
+
+def logged(night: State[Any]) -> str:
+    """Return what the flow run of a night itself has logged."""
+    own = LogFilter(flow_run_id=LogFilterFlowRunId(any_=[night.state_details.flow_run_id]))
+    with get_client(sync_client=True) as client:
+        return "\n".join(log.message for log in client.read_logs(own))
 
 
 def events(wanted: dict[str, str]) -> None:

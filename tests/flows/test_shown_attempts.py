@@ -5,7 +5,15 @@ import pytest
 from prefect.client.schemas.objects import StateType
 
 from flows.attempts import AttemptResult
-from flows.shown_attempts import ProgressArtifact, StageLines, TotalProgress, attempt_state, publish_attempts
+from flows.shown_attempts import (
+    OUTER_LOG,
+    ProgressArtifact,
+    StageLines,
+    StageLog,
+    TotalProgress,
+    attempt_state,
+    publish_attempts,
+)
 from kdgat.cluster import AttemptLedger, EndKind, Resources
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.run import OutputDirectory, StageRecord, StageState
@@ -158,6 +166,29 @@ def test_a_whole_run_shows_stages_that_are_done_that_run_and_that_are_to_come(sh
         (0.0, "0 of 4 stages done; to come: prepare, normal, autoencoder, evaluation"),
         (25.0, "1 of 4 stages done; running: normal; to come: autoencoder, evaluation"),
         (25.0, "1 of 4 stages done; paused: normal; failed: autoencoder; not started: evaluation"),
+    ]
+
+
+def test_the_flow_run_that_a_run_is_a_part_of_logs_once_when_a_stage_starts_and_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stages = [StageRecord(name=name, stage=name, scale="large", seed=0) for name in ("prepare", "normal")]
+    outer = OUTER_LOG.set(logging.getLogger("night"))
+    told = StageLog()
+    OUTER_LOG.reset(outer)
+    silent = StageLog()  # where it is no part of another
+    with caplog.at_level(logging.INFO):
+        for state in (StageState.PLANNED, StageState.RUNNING, StageState.FINISHED):
+            stages[0].state = state
+            told(stages)
+            told(stages)
+            silent(stages)
+        stages[1].state, stages[1].message = StageState.FAILED, "BAD_INPUT: x.csv is empty"
+        told(stages)
+    assert caplog.messages == [
+        "prepare is running, 0 of 2 stages are done",
+        "prepare is finished, 1 of 2 stages are done",
+        "normal is failed, 1 of 2 stages are done: x.csv is empty",
     ]
 
 

@@ -31,7 +31,12 @@ def per_hour(f1: float, alarms: float | None, suppression: float | None = None) 
 @pytest.mark.parametrize(
     ("new", "current", "accepted", "words"),
     [
-        ({"a": per_hour(0.95, 30.0)}, {"a": per_hour(0.9, 20.0)}, False, "mean false_alarms_per_hour 20 -> 30"),
+        (
+            {"a": per_hour(0.95, 30.0)},
+            {"a": per_hour(0.9, 20.0)},
+            False,
+            "benign windows in alarm per hour 20 -> 30",
+        ),
         ({"a": per_hour(0.95, 20.0)}, {"a": per_hour(0.9, 20.0)}, True, "no scenario is worse"),
         # What is more in one recording may be less in the others.
         (
@@ -260,13 +265,13 @@ def test_a_rule_that_no_model_can_meet_any_more_is_warned_of(rule: PromotionRule
 
 
 @pytest.mark.parametrize("accept", ["better", "not_worse"])
-def test_a_model_without_false_alarms_that_keeps_better_ones_out_is_warned_of(
+def test_a_model_without_benign_windows_in_alarm_that_keeps_better_ones_out_is_warned_of(
     accept: Literal["better", "not_worse"],
 ) -> None:
     current, new = {"a": per_hour(0.9, 0.0), "b": attacked(0.9)}, {"a": per_hour(0.99, 0.2), "b": attacked(0.99)}
     rule = PromotionRule(accept=accept)
     assert not judge(new, current, rule).accepted
-    assert "no false alarm" in ceiling(current, rule)
+    assert "no benign window in alarm" in ceiling(current, rule)
     assert "set more_alarms_per_hour=0 higher" in ceiling(current, rule)
     higher = PromotionRule(accept=accept, more_alarms_per_hour=0.2)
     assert judge(new, current, higher).accepted

@@ -65,3 +65,16 @@ def test_to_nights(clone: Path) -> None:
 def left_over(clone: Path) -> str:
     """List the processes that a page has started and not ended."""
     return subprocess.run(["pgrep", "-af", str(clone)], capture_output=True, text=True, check=False).stdout
+
+
+@pytest.mark.nightly
+def test_from_a_script_to_a_cluster(clone: Path) -> None:
+    followed = follow(commands("experiment.md"), clone)
+    assert followed.failed == [(1, "kdgat plan mine/net.py --out runs/net -O model.hiden=32")], followed.output
+    assert "did you mean 'hidden'" in followed.output
+    cluster = OutputDirectory(clone / "runs" / "cluster")
+    attempts = AttemptLedger(cluster.stage_directory(cluster.read_index().record("training-seed0"))).records
+    assert [record.end for record in attempts] == ["Paused"] * (len(attempts) - 1) + ["Completed"]
+    assert len(attempts) > 1, "one minute was enough: nothing was cut"
+    assert "the same weights\n" in followed.output.splitlines(keepends=True)
+    assert left_over(clone) == ""

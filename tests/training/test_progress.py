@@ -120,12 +120,12 @@ def test_the_end_of_a_stage_is_a_range_from_its_fastest_to_its_slowest_epoch_wit
     found = trained(RunDirectory(tmp_path), Clock(), Deadline(), [1.0, 2.0])
     assert (found["left_low_s"], found["left_high_s"]) == (7.0 + 12.0, 17.0 + 22.0)
     assert found["epoch_left_s"] == 17.0
-    assert describe_progress(found).startswith("20 to 40 s left, epoch 3/4")
+    assert describe_progress(found).startswith("epoch 3/4, 20 to 40 s left")
 
 
 def test_before_the_first_validation_the_end_of_a_stage_is_a_lower_bound(tmp_path):
     found = trained(RunDirectory(tmp_path), Clock(), Deadline(), [])
-    assert "at least 35 s left, epoch 1/4" in describe_progress(found)
+    assert "epoch 1/4, at least 35 s left" in describe_progress(found)
 
 
 def test_early_stopping_makes_the_end_an_upper_bound(tmp_path):

@@ -1,7 +1,7 @@
 """From scores to decisions without test labels: one rule, its false-alarm rate, and where its threshold lies.
 
-The threshold comes from a budget of false alarms, and windows that hold no attack. A budget is a number of windows in
-which the network raises a false alarm, per hour and per vehicle. Recordings of the vehicle say how many windows an hour
+The threshold comes from a budget, and windows that hold no attack. A budget is a number of benign windows in alarm by
+the network, per hour and per vehicle. Recordings of the vehicle say how many windows an hour
 has, so the budget is a share of windows, and the tail of their scores says which threshold that share reaches.
 """
 
@@ -259,7 +259,7 @@ class OperatingPoint(Config):
     threshold: Finite = Field(description="on the calibrated logit")
     source: str = Field(description="the windows that it comes from, or `default`")
     reason: str = Field(default="", description="why it is the default one")
-    alarms_per_hour: Finite = Field(description="the budget: windows with a false alarm, per hour and per vehicle")
+    alarms_per_hour: Finite = Field(description="the budget: benign windows in alarm, per hour and per vehicle")
     windows_per_hour: Value = None
     share: Value = Field(default=None, description="the budget as a share of windows")
     expected_alarms_per_hour: Value = Field(default=None, description="of the network, by the fitted tail")
@@ -281,7 +281,7 @@ class OperatingPoint(Config):
         Args:
             logits: calibrated logits [G] of benign windows.
             seconds: the time that they cover.
-            budget: windows with a false alarm per hour.
+            budget: benign windows in alarm per hour.
             highest: above which the chosen one never lies; it holds where nothing says a better one.
             source: what the windows are, in words.
             lowest: below which it never lies, unless `highest` does.
@@ -341,7 +341,7 @@ class OperatingPoint(Config):
 
         Args:
             vehicles: calibrated logits [G] of benign windows, and the seconds that they cover, by vehicle.
-            budget: windows with a false alarm per hour.
+            budget: benign windows in alarm per hour.
             default: the threshold where nothing says a better one.
         """
         judged = [one for one in vehicles.values() if one[0].size >= FEWEST_OF_A_VEHICLE and one[1] > 0.0]
@@ -375,8 +375,8 @@ class OperatingPoint(Config):
             return f"The threshold is the default one ({self.reason})."
         expected = self.expected_alarms_per_hour or 0.0
         text = (
-            f"The threshold comes from {self.source}: a budget of {self.alarms_per_hour:g} false alarms per hour is "
-            f"{self.share or 0.0:.3%} of the {self.windows_per_hour or 0.0:,.0f} windows of an hour, and "
+            f"The threshold comes from {self.source}: a budget of {self.alarms_per_hour:g} benign windows in alarm "
+            f"per hour is {self.share or 0.0:.3%} of the {self.windows_per_hour or 0.0:,.0f} windows of an hour, and "
             f"{expected:.3g} per hour are expected of the network"
         )
         if self.tail is None:

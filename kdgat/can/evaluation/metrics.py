@@ -29,6 +29,7 @@ SMALLEST_COUNTS: Final = (0, 1, 2, 4, 10)  # injected messages from which each o
 MERGED_S: Final = 1.0  # attacked windows that are less far apart belong to one attack
 BLOCK_WINDOWS: Final = 64  # consecutive windows that are drawn together: neighbours are alike
 FEWEST_BLOCKS: Final = 10
+FEWEST_WINDOWS: Final = FEWEST_BLOCKS * BLOCK_WINDOWS  # for an interval
 NUM_DRAWS: Final = 1000
 CONFIDENCE: Final = 0.95
 

@@ -108,7 +108,7 @@ class Breakdown(Config):
     recall_by_count: dict[str, Found] = Field(default={}, description="injected messages in the window -> recall")
     recall_by_kind: dict[str, Found] = Field(default={}, description="kind of attack -> recall")
     benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
-    false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
+    false_alarms_per_hour: Value = Field(default=None, description="benign windows in alarm, per benign hour")
     num_false_episodes: Count | None = Field(
         default=None,
         description="alarms on recorded windows that meet no attack; those less than a second apart are one",

@@ -7,11 +7,12 @@ from dataclasses import replace
 from statistics import fmean, median
 from typing import Final
 
-from kdgat.base.text import describe_seconds
-from kdgat.can.evaluation.metrics import SPREAD_METRICS
+from kdgat.base.text import describe_seconds, list_some
+from kdgat.can.evaluation.metrics import FEWEST_WINDOWS, SPREAD_METRICS
 from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
 from kdgat.run import Table
 
+MOST_SCENARIOS: Final = 4  # that a sentence names
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
 NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."
 
@@ -41,6 +42,32 @@ def summary_table(results: Results) -> Table:
         " windows in alarm are also those right after an attack, whose alarm is not over yet"
     )
     return Table.of(header, rows, caption)
+
+
+def compare_with_networks(results: Results) -> list[str]:
+    """Say in one sentence how the default detector stands beside the best network alone, why, and what to do."""
+    own = {name: row.f1 for name, row in results.scenarios.items() if row.f1 is not None}
+    means = {}
+    for model, by_seed in results.models.items():
+        f1 = [row.f1 for rows in by_seed.values() for name, row in rows.items() if name in own and row.f1 is not None]
+        if f1 and (model in results.parameter_counts or model == results.detector.model):
+            means[model] = fmean(f1)
+    if not means:
+        return []
+    mean, best = fmean(own.values()), max(means, key=means.__getitem__)
+    text = f"Its mean F1 is {format_value(mean)}, that of the best network alone ({best}) {format_value(means[best])}: "
+    if means[best] <= mean:
+        return [f"{text}no network of this run does better"]
+    if results.detector.decision.habits and means.get(results.detector.model, 0.0) > mean:
+        return [f"{text}the habits of identifiers cost more than they find; -O evaluation.rule=fixed leaves them out"]
+    return [f"{text}if that holds on other recordings, too, decide by it with -O evaluation.detector={best}"]
+
+
+def warn_of_few_windows(results: Results) -> list[str]:
+    """Say which scenarios are too small to judge by, and what is needed."""
+    few = [f"{name} {row.num_windows:,}" for name, row in results.scenarios.items() if row.num_windows < FEWEST_WINDOWS]
+    needed = f"an interval needs {FEWEST_WINDOWS:,}: test on longer recordings, or on more"
+    return [f"Too few test windows to judge by: {list_some(few, MOST_SCENARIOS)}; {needed}"] if few else []
 
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:

@@ -70,7 +70,7 @@ class NightlyReport:
             *([f"Trained because of this: {self.reason}.", ""] if self.reason else []),
             f"Rule: mean {rule.metric} over scenarios {asks}, none worse by more than "
             f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}; "
-            f"no more than {rule.more_alarms_per_hour:g} false alarms per hour more on the mean; recall of "
+            f"no more than {rule.more_alarms_per_hour:g} benign windows in alarm per hour more on the mean; recall of "
             f"{', '.join(rule.held_kinds) or 'no kind of attack'} held as the metric is.",
             *(f"Held to what was best before, too: `{name}`." for name in self._anchors()),
             "",

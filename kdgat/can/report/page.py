@@ -79,8 +79,8 @@ def _tested(content: RunContent[Results], missing: list[str]) -> list[Section]:
     """Return what the scores on test recordings say."""
     results = content.results
     return [
-        _scenarios(results),
         _hidden(results, missing),
+        _scenarios(results),
         explanations(results, missing),
         _models(content, missing),
         _curves(results, missing),
@@ -131,7 +131,7 @@ def _scenarios(results: Results) -> Section:
 
 
 def _hidden(results: Results, missing: list[str]) -> Section:
-    section = Section("hidden", "What hides behind F1")
+    section = Section("hidden", "What hides behind F1", is_open=True)
     known = (hidden_table(results), vehicles_table(results), kinds_table(results))
     found = [table for table in known if table is not None]
     if not found:

@@ -11,7 +11,7 @@ from kdgat.can.models.names import FUSION_KINDS, FusionKind
 
 MIN_BLOCKS: Final = 8  # of validation windows, to learn from and to choose by in turn
 SMALLEST_SIDE: Final = 0.25  # share of windows and of attacked ones that either side must have
-BUDGET: Final = 1e-3  # share of benign windows with a false alarm that every kind may have
+BUDGET: Final = 1e-3  # share of benign windows in alarm that every kind may have
 
 
 def recordings_of(pool: PooledStores) -> NDArray[np.int64]:

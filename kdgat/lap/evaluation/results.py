@@ -328,6 +328,31 @@ def _group_sentence(group: Group) -> str:
     return f"the best untrained seed ({best.name}) is {format_number(best.times_scipy)} times as fast as scipy"
 
 
+def headlines(results: LapResults) -> list[str]:
+    """Say in at most three sentences what training is worth on all families and sizes; of each, the table says it."""
+    verdicts = [group.verdict for group in results.groups if group.verdict is not None]
+    if not verdicts:
+        return list(results.conclusions.values())
+    ratios = [one.ratio for one in verdicts]
+    faster, slower = (sum(sign * (ratio - 1.0) >= EQUAL_WITHIN for ratio in ratios) for sign in (1, -1))
+    scipy = _span(one.times_scipy for one in verdicts)
+    than_scipy = f", and {scipy} times as fast as scipy" if scipy else ""
+    said = [
+        f"the trained model is faster than the best untrained seed in {faster} and slower in {slower} of "
+        f"{len(verdicts)} groups (family and size): {_span(ratios)} times as fast{than_scipy}."
+    ]
+    if most := _span(one.headroom for one in verdicts):
+        said.append(f"Optimal duals for nothing would be {most} times as fast as that seed: training can gain no more.")
+    if slower:
+        said.append("Where it is slower, `kdgat lap solve` without --model takes the untrained seed.")
+    return said
+
+
+def _span(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    return " to ".join(dict.fromkeys(map(format_number, (min(known), max(known))))) if known else ""
+
+
 def format_number(value: float | None, decimals: int | None = None) -> str:
     """Write a number with three significant digits, or as many decimals as wanted; a dash for what is not known."""
     if value is None:

@@ -8,7 +8,7 @@ from kdgat.lap.evaluation.results import Group, LapResults, MethodSummary, forma
 from kdgat.run import Table
 
 COMPARISON_HEADINGS = (
-    "family", "n", "gap left", "searches", "scipy ms", "untrained ms", "trained ms", "gain", "at most", "times scipy"
+    "family", "n", "gap left", "scipy ms", "untrained ms", "trained ms", "gain", "at most", "times scipy"
 )  # fmt: skip
 METHOD_HEADINGS = ("method", "R2 of u", "gap left", "searches", "scanned", "duals ms", "total ms", "times scipy")
 RESULTS_HEADINGS = (
@@ -22,18 +22,17 @@ RESULTS_CAPTION = (
 )
 
 
-def terminal_tables(results: LapResults) -> list[Table]:
-    """Return every method at the largest size, then the comparison."""
+def methods_tables(results: LapResults) -> list[Table]:
+    """Return every method at the largest size."""
     largest = [group for group in results.groups if group.size == results.sizes[-1]]
-    return [*(methods_table(group) for group in largest), comparison_table(results)]
+    return [replace(methods_table(group), is_detail=True) for group in largest]
 
 
 def comparison_table(results: LapResults) -> Table:
     """Return one row per family and size: the trained model against the best untrained seed, the oracle and scipy.
 
-    Gap left is that of the trained model's duals, column minima being 100 %; searches are those left by the best
-    untrained seed and by the trained model. Gain is how many times as fast as the best untrained seed the trained model
-    is, at most what optimal duals for nothing would be.
+    Gap left is that of the trained model's duals, column minima being 100 %. Gain is how many times as fast as the best
+    untrained seed the trained model is, at most what optimal duals for nothing would be.
     """
     rows = []
     for group in results.groups:
@@ -44,7 +43,6 @@ def comparison_table(results: LapResults) -> Table:
                 group.family,
                 f"{group.size:,}",
                 format_share(trained.gap_share if trained else None),
-                _searches(untrained, trained),
                 *(format_number(method.milliseconds if method else None) for method in (scipy, untrained, trained)),
                 format_number(verdict.ratio if verdict else None, 2),
                 format_number(verdict.headroom if verdict else None, 2),

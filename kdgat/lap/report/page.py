@@ -76,7 +76,7 @@ def _machine(results: LapResults) -> str:
 
 
 def _comparison(results: LapResults) -> Section:
-    section = Section("comparison", "Does training pay?")
+    section = Section("comparison", "Does training pay?", is_open=True)
     section.paragraphs.append(
         "The best untrained seed is the fastest of all untrained ones on the same instances, chosen afterwards, so the"
         " trained model is compared with the strongest opponent. Times include everything: features, inference, the"

@@ -89,7 +89,7 @@ def _order(results: TreesResults) -> Section | None:
 def _scores(results: TreesResults) -> Section | None:
     if not results.scores:
         return None
-    section = Section("scores", "What it is worth with labels")
+    section = Section("scores", "What it is worth with labels", is_open=True)
     section.paragraphs.append(
         "All methods get the same number of labelled training trees, and are measured on the same test trees against"
         " their true labels. Probe and kNN use embeddings as they are, fine-tuning trains the whole network; each"

@@ -78,7 +78,7 @@ def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point
     assert "or if the habits of identifiers say so" in described.rule
-    assert "a budget of 40 false alarms per hour" in described.rule
+    assert "a budget of 40 benign windows in alarm per hour" in described.rule
 
 
 @pytest.mark.parametrize(("is_virtual", "missing"), [(True, "vehicles that it was trained on"), (False, "virtual")])

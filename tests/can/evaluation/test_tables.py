@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 
+import pytest
+
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import format_share, format_value, models_table, scores_table, vehicles_table
 from kdgat.can.family import FAMILY
@@ -102,9 +104,42 @@ def test_the_first_result_is_one_table_and_all_others_are_asked_for() -> None:
     assert rows[0][3].endswith(" (0.982 to >0.999)")
     assert rows[0][4:6] == ["2", "45 s"]
     assert rows[0][6].endswith(" %")
-    (sentence,) = FAMILY.conclusions(results)
+    sentence = FAMILY.conclusions(results)[0]
     assert "7 of 8 attacks found; F1 " in sentence
     assert "; 2 false alarms in 45 s without attack; at most " in sentence
+
+
+@pytest.mark.parametrize(
+    ("default", "has_habits", "said"),
+    [
+        (0.9, True, "0.9000, that of the best network alone (curriculum) 0.8000: no network of this run does better"),
+        (0.7, True, "the habits of identifiers cost more than they find; -O evaluation.rule=fixed leaves them out"),
+        (0.7, False, "too, decide by it with -O evaluation.detector=curriculum"),
+    ],
+)
+def test_the_default_detector_stands_beside_the_best_network_alone_with_what_to_do(
+    default: float, has_habits: bool, said: str
+) -> None:
+    content = example()
+    scenario, network = content["scenarios"]["test_01"], content["models"]["normal"]["0"]["test_01"]
+    content |= {
+        "scenarios": {"test_01": {**scenario, "f1": default}},
+        "f1": {"test_01": default},
+        "models": {"curriculum": {"0": {"test_01": {**network, "f1": 0.8}}}},
+        "parameter_counts": {"curriculum": 9},
+    }
+    content["detector"] |= {"name": "curriculum"}
+    content["detector"]["decision"]["habits"] = has_habits
+    assert FAMILY.conclusions(Results.model_validate(content))[1].endswith(said)
+
+
+def test_a_result_of_few_windows_says_how_few_and_what_is_needed() -> None:
+    content = example()
+    said = "Too few test windows to judge by: test_01 300; an interval needs 640: test on longer recordings, or on more"
+    content["scenarios"]["test_02"]["num_windows"] = 640
+    assert FAMILY.conclusions(Results.model_validate(content))[-1] == said
+    content["scenarios"]["test_01"]["num_windows"] = 640
+    assert "Too few" not in FAMILY.conclusions(Results.model_validate(content))[-1]
 
 
 def test_shares_are_in_percent_and_never_look_better_than_they_are() -> None:

@@ -162,10 +162,10 @@ def test_the_command_writes_the_profile_and_evaluate_takes_it(
     path = tmp_path / "made" / "gingko.json"
     words = ("--model", trained_run.path, "--out", path)
     made = kdgat("profile", clean, unlabelled, *words, "--alarms-per-hour", "100", status=0)
-    assert "a budget of 100 false alarms per hour" in made.stdout
+    assert "a budget of 100 benign windows in alarm per hour" in made.stdout
     assert [drive.name for drive in Profile.read(path).drives] == ["drive.parquet", "unlabelled.parquet"]
     again = kdgat("profile", clean, *words, "--grow", path, status=0)
-    assert "a budget of 40 false alarms per hour" in again.stdout
+    assert "a budget of 40 benign windows in alarm per hour" in again.stdout
     assert len(Profile.read(path).drives) == 2
     assert [one.operating_point.alarms_per_hour for one in thresholds_of(Profile.read(path))] == [40.0]
     data = ("--run", trained_run.path, "--data-root", data_root)

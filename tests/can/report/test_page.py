@@ -44,13 +44,16 @@ def test_report_lies_beside_the_results(example_output: Path) -> None:
     assert write_report(example_output) == example_output / "report.html"
 
 
-def test_the_first_screen_has_the_answer_and_what_to_do_next_and_details_are_folded(example_output: Path) -> None:
+def test_the_first_screen_has_the_answer_and_what_to_do_next_and_only_results_by_attack_are_unfolded(
+    example_output: Path,
+) -> None:
     text = write_report(example_output).read_text(encoding="utf-8")
     first, _, rest = text.partition('<details class="section"')
     assert "attacks found" in first
     assert f"kdgat detect RECORDING --model {example_output}" in first
     assert first.count("<table>") == 1
-    assert '<details class="section" id="models">' in rest
+    assert re.findall(r'<details class="section" id="(\w+)" open>', text) == ["hidden"]
+    assert "recall of attacked windows by kind of attack" in rest.partition("</details>")[0]
 
 
 def test_page_names_every_scenario_recording_and_model(page: Page) -> None:

@@ -12,6 +12,7 @@ from kdgat.lap.evaluation.results import (
     Machine,
     Measurement,
     format_share,
+    headlines,
     summarise,
 )
 from kdgat.lap.evaluation.tables import results_table
@@ -80,6 +81,20 @@ def test_falling_short_is_said_in_words() -> None:
         "fast, 6.00 times as fast as scipy; optimal duals for nothing would be 1.11 times as fast."
     )
     assert "is as fast as the best untrained seed" in summary(times(300, 30, 700, 30.5)).conclusions["uniform"]
+
+
+def test_all_families_and_sizes_together_are_three_sentences_with_what_to_do_about_a_loss() -> None:
+    rows = measured(0, times(300, 30, 700, 50, oracle=27))
+    rows += [row.model_copy(update={"family": name, "size": 512}) for name in ("a", "b", "c") for row in rows]
+    said = headlines(summarise([evaluated(rows)], created="now"))
+    assert said[0] == (
+        "the trained model is faster than the best untrained seed in 0 and slower in 4 of 4 groups (family and size): "
+        "0.60 times as fast, and 6.00 times as fast as scipy."
+    )
+    assert "would be 1.11 times as fast" in said[1]
+    assert "without --model" in said[2]
+    assert len(said) == 3
+    assert len(headlines(summary(times(600, 60, 700, 40)))) == 2
 
 
 def test_seeds_of_training_are_summarised_and_kept_apart() -> None:
