@@ -14,6 +14,7 @@ import typer
 from kdgat.base import UserError, say
 from kdgat.cli import options
 from kdgat.cli.options import ConfigOptions, FamilyOptions, JobOptions, spread
+from kdgat.stage.families import EXPERIMENT
 
 if TYPE_CHECKING:
     from kdgat.cluster import Expectation, ResourceRequest, Site
@@ -142,11 +143,13 @@ def command_tokens(family: "Family", tokens: Sequence[str], given: Mapping[str, 
     for option in ("--calibrate", "--seconds", *(("--dataset",) if names_dataset else ())):
         own.add_argument(option)
     words = ["kdgat", "train", family.name, *own.parse_known_args(tokens[2:])[1]]
+    name = Path(given["source"]).stem if family.name == EXPERIMENT else family.name
     required = {one.flag: given.get(one.name, one.plan_default) for one in family.options if one.is_required}
     dataset = (dataset if names_dataset else None) or given.get("dataset")
-    added = {**({"--dataset": dataset} if names_dataset else {}), **required, "--out": f"runs/{dataset or family.name}"}
+    added = {**({"--dataset": dataset} if names_dataset else {}), **required, "--out": f"runs/{dataset or name}"}
     said = {word.partition("=")[0] for word in words}
-    return [*words, *(word for flag, value in added.items() if flag not in said for word in (flag, str(value)))]
+    words += [word for flag, value in added.items() if flag not in said for word in (flag, str(value))]
+    return [*words[:2], *words[4:]] if words[2:4] == [EXPERIMENT, "--source"] else words  # as a person writes it
 
 
 def describe(

@@ -230,8 +230,9 @@ def with_source(words: Sequence[str]) -> list[str]:
     >>> with_source(["stage", "run", "a.py"])
     ['stage', 'run', 'a.py']
     """
-    if len(words) > 1 and words[0] in OF_FAMILIES and is_source(words[1]):
-        return [words[0], EXPERIMENT, "--source", words[1], *words[2:]]
+    place = 2 if list(words[:2]) == ["config", "show"] else 1
+    if len(words) > place and words[0] in (*OF_FAMILIES, "config") and is_source(words[place]):
+        return [*words[:place], EXPERIMENT, "--source", *words[place:]]
     return list(words)
 
 

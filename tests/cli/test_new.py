@@ -30,4 +30,5 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 def test_a_file_stands_for_its_family(command: str) -> None:
     assert with_source([command, "net.py", "--out", "x"]) == [command, "experiment", "--source", "net.py", "--out", "x"]
     assert with_source([command, "nets.a:experiment"]) == [command, "experiment", "--source", "nets.a:experiment"]
+    assert with_source(["config", "show", "net.py"]) == ["config", "show", "experiment", "--source", "net.py"]
     assert with_source([command, "can", "--out", "x.py"]) == [command, "can", "--out", "x.py"]
