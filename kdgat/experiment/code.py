@@ -47,7 +47,7 @@ def code_digest(found: Any) -> str:
     file, name = inspect.getsourcefile(found), found.__qualname__.partition(".")[0]
     if file is None:
         raise ExperimentError(f"{name} has no source file: define it in one")
-    parts = sorted(_reached(Path(file).resolve(), name, set()))
+    parts = sorted(_reached(Path(file).resolve(), name, set(), {}))
     return hashlib.sha256("\n".join(f"{where}: {text}" for where, text in parts).encode()).hexdigest()
 
 
@@ -103,17 +103,20 @@ def _imported(path: Path) -> ModuleType:
     return module
 
 
-def _reached(file: Path, name: str, seen: set[tuple[Path, str]]) -> Iterator[tuple[str, str]]:
+def _reached(
+    file: Path, name: str, seen: set[tuple[Path, str]], trees: dict[Path, ast.Module]
+) -> Iterator[tuple[str, str]]:
     """Yield (where, syntax) of a name at the top of a file and of all it needs; of a whole file where `name` is ""."""
     if (file, name) in seen:
         return
     seen.add((file, name))
-    tree = _parsed(file)
-    for place, statement in enumerate(tree.body):
+    if file not in trees:
+        trees[file] = _parsed(file)
+    for place, statement in enumerate(trees[file].body):
         defined = set(_defined(statement))
         if isinstance(statement, ast.Import | ast.ImportFrom):
             if not name or name in defined:
-                yield from _reached_imports(file, statement, name, seen)
+                yield from _reached_imports(file, statement, name, seen, trees)
             continue
         if name and defined and name not in defined:
             continue
@@ -121,24 +124,28 @@ def _reached(file: Path, name: str, seen: set[tuple[Path, str]]) -> Iterator[tup
             yield (f"{file.name} {'' if defined else place}", ast.dump(statement))
         for needed in {node.id for node in ast.walk(statement) if isinstance(node, ast.Name)} if name else ():
             if defined and not hasattr(builtins, needed):
-                yield from _reached(file, needed, seen)
+                yield from _reached(file, needed, seen, trees)
 
 
 def _reached_imports(
-    file: Path, statement: ast.Import | ast.ImportFrom, name: str, seen: set[tuple[Path, str]]
+    file: Path,
+    statement: ast.Import | ast.ImportFrom,
+    name: str,
+    seen: set[tuple[Path, str]],
+    trees: dict[Path, ast.Module],
 ) -> Iterator[tuple[str, str]]:
     for alias in statement.names:
         if name and name != (alias.asname or alias.name.partition(".")[0]):
             continue
         if isinstance(statement, ast.Import):
             if (local := _local(file, alias.name, 0)) is not None:
-                yield from _reached(local, "", seen)
+                yield from _reached(local, "", seen, trees)
         elif (
             inner := _local(file, ".".join(filter(None, (statement.module, alias.name))), statement.level)
         ) is not None:
-            yield from _reached(inner, "", seen)  # a module of a package
+            yield from _reached(inner, "", seen, trees)  # a module of a package
         elif (local := _local(file, statement.module or "", statement.level)) is not None:
-            yield from _reached(local, "" if alias.name == "*" else alias.name, seen)
+            yield from _reached(local, "" if alias.name == "*" else alias.name, seen, trees)
 
 
 def _local(file: Path, module: str, level: int) -> Path | None:
