@@ -37,7 +37,16 @@ from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.cluster import LOCAL, ResourceRequest, Site
 from kdgat.experiment.config import ExperimentConfig
 from kdgat.experiment.family import FAMILY
-from kdgat.experiment.night import TrainedModel, by_split, changes, chosen_metric, decide, digests, mean_scores
+from kdgat.experiment.night import (
+    TrainedModel,
+    by_split,
+    changes,
+    chosen_metric,
+    decide,
+    digests,
+    higher_is_better,
+    mean_scores,
+)
 from kdgat.registry import Judgement, ModelEntry, Promotion, Registry, RegistryError
 from kdgat.registry.entry import now
 from kdgat.run import OutputDirectory, RunError
@@ -56,6 +65,7 @@ def nightly_experiment(
     overrides: Overrides = (),
     retrain: Literal["new", "always"] = "new",
     metric: str = "",
+    mode: Literal["min", "max"] | None = None,
     tolerance: NonNegativeFloat = 0.0,
     registry: AbsolutePath,
     out: AbsolutePath,
@@ -72,6 +82,7 @@ def nightly_experiment(
         retrain: `new` trains if files, code or configuration have changed since the last completed night, `always`
             also if nothing has.
         metric: by which models are compared, as `test.error`; may be left out where there is one.
+        mode: whether less (`min`) or more (`max`) of the metric is better, where its name does not say so.
         tolerance: by how much the new model may be worse.
         registry: directory of all models, and of which one is in service.
         out: directory for runs and reports; its name is that of the experiment in the registry.
@@ -87,7 +98,7 @@ def nightly_experiment(
     tag = output_tag(OutputDirectory(night.directory.path))
     with suspended_in_order(), where.creating_files(), held(night.directory.lock), tags(tag):
         mark_lost_runs(OutputDirectory(night.directory.path))
-        return night.run(retrain == "always", metric, tolerance, keep_runs)
+        return night.run(retrain == "always", metric, mode, tolerance, keep_runs)
 
 
 @dataclass
@@ -104,7 +115,7 @@ class ExperimentNight:
     def name(self) -> str:
         return self.directory.path.name
 
-    def run(self, always: bool, metric: str, tolerance: float, keep_runs: int) -> State[Any]:
+    def run(self, always: bool, metric: str, mode: str | None, tolerance: float, keep_runs: int) -> State[Any]:
         planned, ledger = digests(FAMILY.plan(self.config)), NightlyLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
         reason = self._reason(planned, ledger, always)
@@ -123,12 +134,13 @@ class ExperimentNight:
             return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
         model = TrainedModel.of_run(OutputDirectory(path))
         metric = chosen_metric(metric, model.scores)
+        higher_is_better(metric, mode)  # else refused, before anything is decided
         against = self._compared_with(model, record)
         current = None if against is None else self._measure(path, model, against)
         if isinstance(current, State):
             return current
         try:
-            entry, decision = self._decide(path, record, model, against, current, metric, tolerance)
+            entry, decision = self._decide(path, record, model, against, current, metric, mode, tolerance)
         except RegistryError as error:  # somebody has changed which one is in service, or the registry is damaged
             return Cancelled(message=f"{error}; nothing is lost: the next night compares again")
         other = None if against is None else against.id
@@ -220,6 +232,7 @@ class ExperimentNight:
         against: ModelEntry | None,
         current: dict[str, float] | str | None,
         metric: str,
+        mode: str | None,
         tolerance: float,
     ) -> tuple[ModelEntry, Promotion]:
         """Register the model, and put it into service if it is not worse."""
@@ -238,7 +251,7 @@ class ExperimentNight:
             reason = f"{other} cannot be compared: {current}; decide by `kdgat model promote {entry.id}`"
             decision = Promotion(False, (reason,))
         else:
-            decision = decide(metric, model.scores, current, tolerance)
+            decision = decide(metric, model.scores, current, tolerance, mode)
         index = self.registry.read()
         in_service, hold = index.in_service(FAMILY.name, self.name), index.held(FAMILY.name, self.name)
         earlier = index.promoted_since(entry.id, record.created)

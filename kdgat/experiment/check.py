@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from kdgat.base import UserError
 from kdgat.experiment.config import ExperimentConfig
-from kdgat.experiment.network import make_module
+from kdgat.experiment.network import freeze, make_module
 from kdgat.experiment.plan import plan_experiment
 from kdgat.experiment.samples import Samples, write_samples
 from kdgat.experiment.source import read_source
-from kdgat.experiment.stages import read_splits
+from kdgat.experiment.stages import measure, read_splits
 from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
 from kdgat.training.fit import fit
@@ -70,9 +70,15 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
             arguments = config.arguments("model", stage.name)
             train = partial(opened["train"].source, training, seed, shuffle=True, curriculum=stage.curriculum)
             validation = opened["validation"].source(training, seed, shuffle=False)
-            make = partial(make_module, experiment, arguments)
+
+            def make(arguments: dict[str, Any] = arguments, frozen: Sequence[str] = stage.frozen) -> LightningModule:
+                module = make_module(experiment, arguments)
+                freeze(module, frozen)
+                return module
+
             try:
                 yield from _check_stage(stage.name, make, train, validation, training, place, seed)
+                measure(make(), opened.get("test", opened["validation"]), training, seed)
             except (UserError, FloatingPointError) as error:
                 yield Finding(stage.name, "some steps", str(error))
             except Exception as error:  # of somebody's own code, which is what is checked

@@ -8,7 +8,6 @@ that are installed are no part of it, as they are none of any stage's identity.
 from __future__ import annotations
 
 import ast
-import builtins
 import hashlib
 import inspect
 from collections.abc import Iterator
@@ -17,25 +16,38 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.experiment.declaration import ExperimentError
-from kdgat.experiment.source import Source, local_imports
+from kdgat.experiment.source import PACKAGE, Source, local_imports
 
 _DEFINITIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _IMPORTS: Final = (ast.Import, ast.ImportFrom)
+NOTHING: Final = "\0"  # no name: of a file that is imported for others, what defines nothing is done nevertheless
 
 
 def code_digest(found: Any, source: Source) -> str:
-    """Return the digest of what a function or class of a source depends on, 64 hex digits."""
+    """Return the digest of what a function or class of a source depends on, 64 hex digits.
+
+    Raises:
+        ExperimentError: for what has no name at the top of a file, as a lambda or a function within another.
+    """
+    given: list[Any] = []
     while isinstance(found, partial):
+        given.append((found.args, sorted(found.keywords.items())))
         found = found.func
-    file, name = inspect.getsourcefile(found), found.__qualname__.partition(".")[0]
+    found = inspect.unwrap(found)
+    name, file = getattr(found, "__qualname__", "<"), None
+    if "<" not in name and " at 0x" not in repr(given):
+        file = inspect.getsourcefile(found)
     if file is None:
-        raise ExperimentError(f"{name} has no source file: define it in one")
-    return _digest(Path(file).absolute(), name, source)
+        raise ExperimentError(
+            f"{found!r}: nobody can tell when it changes: write a def or a class at the top of a file"
+        )
+    digest = _digest(Path(file).absolute(), name.partition(".")[0], source)
+    return hashlib.sha256(f"{digest}{given}".encode()).hexdigest() if given else digest
 
 
 @lru_cache(maxsize=64)
 def _digest(file: Path, name: str, source: Source) -> str:
-    parts = sorted(_Reach(source).of(file, name))
+    parts = sorted(set(_Reach(source).of(file, name)))
     return hashlib.sha256("\n".join(f"{where}: {text}" for where, text in parts).encode()).hexdigest()
 
 
@@ -55,8 +67,7 @@ class _Reach:
         for statement in self._tree(file).body:
             defined = set(_defined(statement))
             if isinstance(statement, _IMPORTS):
-                if not name or name in defined:
-                    yield from self._of_imports(file, statement, name)
+                yield from self._of_imports(file, statement, name)
                 continue
             # What defines nothing may change everything, as torch.set_default_dtype does.
             if _is_of_scripts(statement) or (name and defined and name not in defined):
@@ -65,13 +76,14 @@ class _Reach:
             for node in ast.walk(statement):
                 if isinstance(node, _IMPORTS):  # within a function
                     yield from self._of_imports(file, node, "")
-                elif name and isinstance(node, ast.Name) and not hasattr(builtins, node.id):
+                elif name and isinstance(node, ast.Name):
                     yield from self.of(file, node.id)
 
     def _of_imports(self, file: Path, statement: ast.stmt, name: str) -> Iterator[tuple[str, str]]:
         for local, inner, here in local_imports(file, statement, self._source.texts):
-            if not name or name == here:
-                yield from self.of(local, inner)
+            yield from self.of(local, inner if not name or here in (name, "*") else NOTHING)
+            if (init := local.with_name(PACKAGE)) != local and str(init) in self._source.texts:
+                yield from self.of(init, NOTHING)
 
     def _tree(self, file: Path) -> ast.Module:
         if file not in self._trees:
@@ -84,6 +96,8 @@ class _Reach:
 
 
 def _defined(statement: ast.stmt) -> Iterator[str]:
+    if isinstance(statement, ast.For | ast.While | ast.With) or getattr(statement, "decorator_list", None):
+        return  # it may change anything, as a register
     if isinstance(statement, _DEFINITIONS):
         yield statement.name
     elif isinstance(statement, _IMPORTS):

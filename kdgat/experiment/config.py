@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Final, Self
@@ -119,6 +120,8 @@ def arguments_of(function: Callable[..., Any]) -> type[Config]:
             continue
         annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
         default = ... if parameter.default is parameter.empty else parameter.default
+        if default is None:
+            annotation = annotation | None
         fields[name] = (annotation, default)
     return create_model("Arguments", __base__=_Arguments, **fields)
 
@@ -129,8 +132,12 @@ class _Arguments(Config):
 
 def typed_arguments(function: Callable[..., Any], plain: Mapping[str, Any]) -> dict[str, Any]:
     """Return plain data as the types that a function is annotated with: a list as the tuple, a text as the enum."""
-    found = validate_config(arguments_of(function), plain)
-    return {name: getattr(found, name) for name in type(found).model_fields}
+    model = arguments_of(function)
+    found, fields = validate_config(model, plain), model.model_fields
+    required = {name: plain[name] for name, field in fields.items() if field.is_required()}
+    usual = validate_config(model, required).model_dump(mode="json")
+    # A default stays the function's own: plain data know no tuples, and no numbers as keys.
+    return {name: getattr(found, name) for name in fields if name in required or plain[name] != usual[name]}
 
 
 def takes_root(function: Callable[..., Any]) -> bool:
@@ -139,6 +146,8 @@ def takes_root(function: Callable[..., Any]) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
+    if isinstance(value, Enum):
+        return True
     try:
         json.dumps(value)
     except (TypeError, ValueError):

@@ -27,8 +27,12 @@ def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> Lightni
     return module
 
 
-def check_module(experiment: Experiment, stage: str, arguments: Mapping[str, Any], frozen: Sequence[str]) -> None:
-    """Refuse before anything is prepared what the first step would refuse; without memory, where that is possible.
+def check_module(
+    experiment: Experiment, stage: str, arguments: Mapping[str, Any], frozen: Sequence[str]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of all weights, and refuse before anything is prepared what the first step would refuse.
+
+    No memory is needed, where that is possible.
 
     Raises:
         ExperimentError: if the module cannot be made with these arguments.
@@ -50,6 +54,7 @@ def check_module(experiment: Experiment, stage: str, arguments: Mapping[str, Any
         ) from error
     Steps(module)
     freeze(module, frozen)
+    return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 
 def load_start(module: LightningModule, path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from kdgat.base import UserError, sha256_of_file, unknown_key_text
 from kdgat.base.configuration import without_keys
-from kdgat.experiment.results import is_higher_better
+from kdgat.experiment.results import knows_direction
 from kdgat.registry import Promotion
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, Run
 from kdgat.stage import RunDirectory, StageInput, StageSpec
@@ -123,8 +123,20 @@ def chosen_metric(metric: str, scores: Mapping[str, float]) -> str:
     raise UserError(f"metric={metric!r}: {listed}, as the results have them")
 
 
+def higher_is_better(metric: str, mode: str | None) -> bool:
+    """Return whether more of a metric is better, as `mode` or its name says; UserError if neither does."""
+    known = {"max": True, "min": False}.get(mode or "", knows_direction(metric))
+    if known is None:
+        raise UserError(f"mode: the name of {metric} does not say whether more of it is better: give mode=min or max")
+    return known
+
+
 def decide(
-    metric: str, new: Mapping[str, float], current: Mapping[str, float] | None, tolerance: float = 0.0
+    metric: str,
+    new: Mapping[str, float],
+    current: Mapping[str, float] | None,
+    tolerance: float = 0.0,
+    mode: str | None = None,
 ) -> Promotion:
     """Decide whether the new model goes into service: not if it is worse by more than the tolerance.
 
@@ -139,7 +151,7 @@ def decide(
     before = current.get(metric, math.nan)
     if not math.isfinite(before):
         return Promotion(False, (f"{metric} of the model in service is {before} on these samples",))
-    loss = before - after if is_higher_better(metric) else after - before
+    loss = before - after if higher_is_better(metric, mode) else after - before
     how = "worse than" if loss > 0 else "better than" if loss < 0 else "the same as"
     allowed = f", within the tolerance of {tolerance:g}" if 0 < loss <= tolerance else ""
     text = f"{metric} is {after:.6g}, {how} {before:.6g} of the model in service{allowed}"

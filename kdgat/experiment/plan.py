@@ -22,7 +22,7 @@ from kdgat.training import TrainingConfig
 SCALE: Final = "own"
 SPLITS: Final = ("train", "validation", "test")
 START: Final = "start"
-PROCESSED: Final = "processed"  # where PyG's datasets keep what they have made of their raw files
+MADE_BY_PYG: Final = "pre_transform.pt"  # in folders where datasets of PyG keep what they have made of raw files
 
 
 class PrepareConfig(Config):
@@ -107,24 +107,45 @@ def network_digest(experiment: Experiment, source: Source, curriculum: Any = Non
 def files_digest(root: Path) -> str:
     """Return the digest of the names and contents of all files of a folder, or of one file, as 64 hex digits.
 
-    Folders called `processed` are left out: PyG's datasets write them.
+    What PyG's datasets have made of their raw files is left out, and must not be older than those, as it is not made
+    anew: ExperimentError.
     """
     if root.is_file():
         return sha256_once(root)
     digest = hashlib.sha256()
-    for folder, folders, names in os.walk(root):
-        folders[:] = sorted(name for name in folders if name != PROCESSED)
-        for name in sorted(names):
-            path = Path(folder, name)
+    made, newest = [], (0.0, root)
+    for folder, folders, names in os.walk(root, followlinks=True):
+        here = Path(folder)
+        made += [here / name for name in folders if (here / name / MADE_BY_PYG).is_file()]
+        folders[:] = sorted(name for name in folders if here / name not in made and not _is_above(here / name))
+        for path in sorted(here / name for name in names):
             digest.update(f"{path.relative_to(root)} {sha256_once(path)}\n".encode())
+            newest = max(newest, (path.stat().st_mtime, path))
+    for old in made:
+        if (old / MADE_BY_PYG).stat().st_mtime < newest[0]:
+            raise ExperimentError(f"{old} was made before {newest[1]}, and PyG would use it as it is: remove it")
     return digest.hexdigest()
+
+
+def _is_above(link: Path) -> bool:
+    """Return whether a folder is a link to one that it is in."""
+    return link.is_symlink() and link.parent.resolve().is_relative_to(link.resolve())
 
 
 def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
     from kdgat.experiment.network import check_module
 
+    shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for stage in experiment.stages:
-        check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
+        shapes[stage.name] = check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
+        before = experiment.predecessor(stage.name)
+        if before is not None and shapes[before] != shapes[stage.name]:
+            name, *_ = sorted(dict(shapes[before].items() ^ shapes[stage.name].items()))
+            raise ExperimentError(
+                f"stage {stage.name} cannot start from the weights of {before}: {name} is "
+                f"{shapes[stage.name].get(name, 'not there')} instead of {shapes[before].get(name, 'not there')}; "
+                'give both the same arguments, or starts_from=""'
+            )
 
 
 def _preparations(config: ExperimentConfig, experiment: Experiment, source: Source) -> dict[str, PlannedStage]:

@@ -3,21 +3,55 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Final
 
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Table
 from kdgat.run.results import RunResults, origin
 
-# In names of metrics of which less is better; of all others more is.
-LOWER_IS_BETTER: Final = ("loss", "error", "mae", "mse", "rmse", "nll", "perplexity", "distance")
+# Parts of names of metrics: the last one that is known says whether less or more of it is better.
+_LOWER: Final = (
+    *("loss", "error", "err", "mae", "mse", "rmse", "mape", "rmsd", "nll", "ce", "bce", "crossentropy", "entropy"),
+    *(
+        "perplexity",
+        "distance",
+        "deviation",
+        "brier",
+        "wer",
+        "cer",
+        "fpr",
+        "fnr",
+        "ece",
+        "kl",
+        "divergence",
+        "residual",
+    ),
+)
+_HIGHER: Final = (
+    *("accuracy", "acc", "f", "f1", "auc", "auroc", "auprc", "ap", "map", "precision", "recall", "sensitivity", "tpr"),
+    *("specificity", "tnr", "r2", "score", "correlation", "pearson", "spearman", "mcc", "kappa", "iou", "dice", "hits"),
+    *("mrr", "ndcg", "likelihood"),
+)
 
 NO_NUMBER: Final = "no number"
 
 
+def knows_direction(metric: str) -> bool | None:
+    """Return whether more of a metric is better, as its name says; None if it says nothing.
+
+    >>> knows_direction("test.crossentropy"), knows_direction("test.loss_free_accuracy"), knows_direction("test.x")
+    (False, True, None)
+    """
+    for part in reversed(re.findall("[a-z][a-z0-9]*", metric.lower().partition(".")[2] or metric.lower())):
+        if part in _HIGHER or part in _LOWER:
+            return part in _HIGHER
+    return None
+
+
 def is_higher_better(metric: str) -> bool:
-    """Return whether more of a metric is better, as its name says."""
-    return not any(word in metric.lower() for word in LOWER_IS_BETTER)
+    """Return whether more of a metric is better, for tables: where its name says nothing, it is."""
+    return knows_direction(metric) is not False
 
 
 class ExperimentResults(RunResults):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +63,8 @@ class Samples:
             self._tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         self._collate = collate
         self._packed = None if "trees" in self._header else PackedGraphs(self._header, self._tensors)
+        if self._packed is not None and collate is not None:
+            raise ExperimentError(f"{path} was written for batches of PyG's, and the experiment has a `collate`")
         self._graphs: dict[int, Data | HeteroData] = {}  # restored when they are first needed
         sizes = self._tensors["sizes"].numpy()
         self.sizes = GraphSizes(sizes[:, 0], sizes[:, 1])
@@ -79,17 +80,13 @@ class Samples:
         return collate([self._sample(place) for place in indices.tolist()])
 
     def _sample(self, place: int) -> Any:
-        """Return a sample; a `collate` may change its attributes, and the next epoch shall meet it as it was."""
-        if (graph := self._graphs.get(place)) is not None:
-            return copy(graph)
-        tree, kind = self._header["trees"][place], self._header["kind"]
-        found = _restored(tree, self._tensors)
+        """Return a sample; a `collate` or a step may change it, and the next epoch shall meet it as it was."""
+        kind = self._header["kind"]
         if not kind:
-            return found
-        graph = KINDS[kind].from_dict(found)
-        if _is_flat(tree, depth=2 if kind == "hetero" else 1):
-            self._graphs[place] = copy(graph)
-        return graph
+            return _restored(self._header["trees"][place], self._tensors)
+        if place not in self._graphs:
+            self._graphs[place] = KINDS[kind].from_dict(_restored(self._header["trees"][place], self._tensors))
+        return self._graphs[place].clone()
 
     def place_on(self, device: torch.device) -> None:
         """Stay where they are: a batch is moved as a whole."""
@@ -137,7 +134,7 @@ def _restored(tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
     ((kind, content),) = tree.items()
     match kind:
         case "tensor":
-            return tensors[str(content)]
+            return tensors[str(content)].clone()
         case "keys":
             return {tuple(k) if isinstance(k, list) else k: _restored(one, tensors) for k, one in content}
         case "list":
@@ -145,11 +142,3 @@ def _restored(tree: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Any:
         case "tuple":
             return tuple(_restored(one, tensors) for one in content)
     return content
-
-
-def _is_flat(tree: Mapping[str, Any], depth: int) -> bool:
-    """Return whether a sample holds no list or dictionary that its copy would share, below so many dictionaries."""
-    ((kind, content),) = tree.items()
-    if kind == "keys":
-        return depth > 0 and all(_is_flat(one, depth - 1) for _, one in content)
-    return kind in ("tensor", "value")

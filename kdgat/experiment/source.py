@@ -10,6 +10,7 @@ import ast
 import hashlib
 import importlib
 import importlib.util
+import linecache
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ class Source:
 
     def text(self, path: Path) -> str:
         """Return the text of a file as it was; of what is installed as it is."""
-        return self.texts[str(path)] if str(path) in self.texts else path.read_text(encoding="utf-8")
+        return self.texts[str(path)] if str(path) in self.texts else path.read_text(encoding="utf-8-sig")
 
 
 def read_source(name: str) -> Source:
@@ -172,6 +173,11 @@ class _TextLoader(SourceFileLoader):
         super().__init__(fullname, path)
         self._texts = texts
 
+    def exec_module(self, module: ModuleType) -> None:
+        text = self._texts[self.path]  # for inspect, torch.jit and tracebacks, whatever the file holds by now
+        linecache.cache[self.path] = (len(text), None, text.splitlines(keepends=True), self.path)
+        super().exec_module(module)
+
     def get_data(self, path: str) -> bytes:
         return self._texts[path].encode() if path in self._texts else super().get_data(path)
 
@@ -197,7 +203,7 @@ def _read(file: Path, texts: dict[str, str]) -> None:
     if str(file) in texts:
         return
     try:
-        texts[str(file)] = file.read_text(encoding="utf-8")
+        texts[str(file)] = file.read_text(encoding="utf-8-sig")
         statements = list(ast.walk(ast.parse(texts[str(file)])))
     except SyntaxError as error:
         raise ExperimentError(f"source {file}: line {error.lineno}: {error.msg}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from kdgat.experiment.plan import (
 from kdgat.experiment.samples import Samples, write_samples
 from kdgat.experiment.source import Source, load_experiment
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
-from kdgat.training import load_weights, seed_everything, train_stage, use_expandable_segments
+from kdgat.training import TrainingConfig, load_weights, seed_everything, train_stage, use_expandable_segments
 from kdgat.training.averages import Averages
 from kdgat.training.device import make_fabric
 from kdgat.training.steps import Steps, takes_index
@@ -47,7 +47,7 @@ def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Call the data function and keep what it returns; StageInputError if code or files are not as they were."""
     config = validate_config(PrepareConfig, spec.config)
     experiment = load_experiment(source := Source.of(spec.execution))
-    _require_code(spec, config.code, code_digest(experiment.data, source))
+    _require_code(spec, source, config.code, code_digest(experiment.data, source))
     torch.set_num_threads(1)
     seed_everything(spec.seed)
     root = spec.execution["root"]
@@ -91,7 +91,7 @@ def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = validate_config(TrainingStageConfig, spec.config)
     experiment = load_experiment(source := Source.of(spec.execution))
     curriculum = experiment.stage(spec.stage).curriculum
-    _require_code(spec, config.code, network_digest(experiment, source, curriculum))
+    _require_code(spec, source, config.code, network_digest(experiment, source, curriculum))
     torch.set_num_threads(config.training.num_threads)
     train_split, validation = (Samples(input_path(spec, directory, name), experiment.collate) for name in SPLITS[:2])
     seed_everything(spec.seed)
@@ -115,36 +115,47 @@ def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Let the module log its metrics of the test split, by `test_step` where it has one; else of validation."""
     config = validate_config(EvaluationStageConfig, spec.config)
     experiment = load_experiment(source := Source.of(spec.execution))
-    _require_code(spec, config.code, network_digest(experiment, source))
+    _require_code(spec, source, config.code, network_digest(experiment, source))
     torch.set_num_threads(config.training.num_threads)
     split = "test" if "test" in spec.inputs else "validation"
     samples = Samples(input_path(spec, directory, split), experiment.collate)
     module = make_module(experiment, config.arguments)
     module.load_state_dict(load_weights(input_path(spec, directory, "weights"))[0])
-    metrics = measure(module, samples, config, spec.seed)
+    metrics = measure(module, samples, config.training, spec.seed)
     return Finished(metrics={f"{split}.{name.removeprefix('test_')}": value for name, value in metrics.items()})
 
 
-def measure(module: LightningModule, samples: Samples, config: EvaluationStageConfig, seed: int) -> dict[str, float]:
+def measure(module: LightningModule, samples: Samples, config: TrainingConfig, seed: int) -> dict[str, float]:
     """Return what a module logs of samples, as means over all of them."""
-    fabric = make_fabric(config.training)
+    fabric = make_fabric(config)
     steps = Steps(module)
     fabric.to_device(module)
+    module.trainer = fabric  # type: ignore[assignment] # as in a fit
     module.eval()
-    source = samples.source(config.training, seed, shuffle=False)
-    step = module.test_step if is_overridden("test_step", module) else module.validation_step
+    source = samples.source(config, seed, shuffle=False)
+    kind = "test" if is_overridden("test_step", module) else "validation"
+    step: Callable[..., Any] = getattr(module, f"{kind}_step")
+
+    def hook(name: str, *given: Any) -> None:
+        getattr(module, f"on_{kind}_{name}")(*given)
+
     seed_everything(seed)
     with torch.no_grad(), Averages().listen(module) as averages, fabric.autocast():
+        hook("start")
+        hook("epoch_start")
         for number, indices in enumerate(source.plan(0)):
             averages.for_batch_of(len(indices))
             batch = steps.receive(fabric, source.gather(indices))
-            step(*((batch, number) if takes_index(step) else (batch,)))
-        (module.on_test_epoch_end if is_overridden("test_step", module) else module.on_validation_epoch_end)()
+            hook("batch_start", batch, number)
+            output = step(*((batch, number) if takes_index(step) else (batch,)))
+            hook("batch_end", output, batch, number)
+        hook("epoch_end")
+        hook("end")
         return averages.end_epoch()
 
 
-def _require_code(spec: StageSpec, planned: str, found: str) -> None:
-    if planned != found:  # of what is installed: all else is as it was planned
+def _require_code(spec: StageSpec, source: Source, planned: str, found: str) -> None:
+    if planned != found and not source.files:  # of what is installed: all else is carried, as it was planned
         raise StageInputError(
             f"{spec.execution['source']} was changed since {spec.stage} was planned: give the command again, which "
             "plans it anew, or take the change back"

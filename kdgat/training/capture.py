@@ -129,7 +129,7 @@ class CapturedSteps:
             if found is None:
                 view.zero_()
             elif found is not view:  # of a checkpoint
-                view.copy_(found)
+                view.copy_(torch.as_tensor(found))
         self._graphs[self._gather.capacity][1].replay()
         for name, view in self._views.items():
             self._averages.weights[name] = self._averages.weights.get(name, 0) + num_graphs

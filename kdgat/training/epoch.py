@@ -152,8 +152,8 @@ class Epochs:
                     self.module.configure_gradient_clipping(self.optimizer, config.gradient_clip, "norm")
                 elif config.gradient_clip is not None:
                     # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
-                    self.fabric.clip_gradients(
-                        self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
+                    self.fabric.strategy.clip_gradients_norm(
+                        self.module, self.raw_optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
                     )
                 self.optimizer.step()
                 self.module.on_before_zero_grad(self.raw_optimizer)

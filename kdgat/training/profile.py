@@ -11,7 +11,7 @@ import logging
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,6 +28,7 @@ PHASES: Final = (LOADING, "transfer", "forward", "backward", "optimizer")
 SKIPPED_STEPS: Final = 2  # in which memory is fetched and kernels are chosen
 MOST_OPERATORS: Final = 20
 UNNAMED: Final = "training"  # the fit of a stage that has one
+_NOT_COUNTED: Final = nullcontext()
 
 
 class Profile:
@@ -43,14 +44,17 @@ class Profile:
         self._profiler: profile | None = None
         self._began_s = 0.0
 
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
+    def phase(self, name: str) -> AbstractContextManager[None]:
         """Count what is done inside as one of `PHASES`."""
+        # Loading always: a model that waits for its data wastes its GPU.
+        return self._counted(name) if self._profiler is not None or name == LOADING else _NOT_COUNTED
+
+    @contextmanager
+    def _counted(self, name: str) -> Iterator[None]:
         if self._profiler is None:
             began_s = time.perf_counter()
             yield
-            if name == LOADING:  # always: a model that waits for its data wastes its GPU
-                self._work.loading_s += time.perf_counter() - began_s
+            self._work.loading_s += time.perf_counter() - began_s
             return
         began_s = self._now()
         with record_function(name):

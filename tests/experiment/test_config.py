@@ -1,5 +1,6 @@
 """The arguments of a module and a data function are keys of the configuration."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from kdgat.base import ConfigurationError
 from kdgat.experiment import Experiment, Stage
 from kdgat.experiment.config import ExperimentConfig, typed_arguments
 from kdgat.experiment.declaration import ExperimentError
-from kdgat.experiment.plan import plan_experiment
+from kdgat.experiment.plan import files_digest, plan_experiment
 
 
 def configured(source: Path, *overrides: str, **given: Any) -> ExperimentConfig:
@@ -86,3 +87,30 @@ def test_a_list_becomes_the_tuple_that_the_module_is_annotated_with(source: Path
     plain = config.arguments("model", "small")
     assert plain["sizes"] == [3, 4]
     assert typed_arguments(config.experiment.module, plain)["sizes"] == (3, 4)
+
+
+def test_defaults_stay_what_they_are_in_the_code(source: Path) -> None:
+    more = "hidden: int = 8, widths=(16, 32), by_place={1: 2.0}, last: int = None,"
+    source.write_text(source.read_text().replace("hidden: int = 8,", more))
+    config = configured(source, "model.hidden=4")
+    assert typed_arguments(config.experiment.module, config.arguments("model", "small")) == {"hidden": 4}
+    config = configured(source, "model.last=3")
+    assert typed_arguments(config.experiment.module, config.arguments("model", "small")) == {"last": 3}
+
+
+def test_what_pyg_has_made_of_older_files_is_refused(tmp_path: Path) -> None:
+    for path in ("raw/a.csv", "processed/pre_transform.pt", "processed/data.pt", "generated/processed/b.csv"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("1")
+    for path, moment in (("raw/a.csv", 10), ("generated/processed/b.csv", 10), ("processed/pre_transform.pt", 20)):
+        os.utime(tmp_path / path, (moment, moment))
+    (tmp_path / "loop").symlink_to(tmp_path)
+    first = files_digest(tmp_path)
+    (tmp_path / "processed" / "data.pt").write_text("2")
+    assert files_digest(tmp_path) == first
+    (tmp_path / "generated" / "processed" / "b.csv").write_text("22")
+    os.utime(tmp_path / "generated" / "processed" / "b.csv", (11, 11))
+    assert files_digest(tmp_path) != first
+    os.utime(tmp_path / "raw" / "a.csv", (30, 30))
+    with pytest.raises(ExperimentError, match=r"processed was made before .*a\.csv"):
+        files_digest(tmp_path)

@@ -36,3 +36,10 @@ def test_a_module_that_looks_at_values_is_planned(source: Path) -> None:
     text = source.read_text()
     source.write_text(text.replace(ENCODER, f"        assert torch.ones(2).sum().item() == 2\n{ENCODER}", 1))
     assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}))
+
+
+def test_a_stage_whose_weights_do_not_fit_the_one_before_is_refused(source: Path) -> None:
+    text = source.read_text()
+    source.write_text(text.replace('Stage("large", ', 'Stage("large", model={"hidden": 9}, '))
+    with pytest.raises(UserError, match=r"large cannot start from the weights of small: .* is \(9"):
+        plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}))

@@ -137,3 +137,11 @@ def test_a_graph_of_several_types_keeps_them(tmp_path: Path) -> None:
     batch = kept(tmp_path, graphs).gather(np.array([0]))
     assert batch.node_types == graphs[0].node_types
     assert batch.edge_types == graphs[0].edge_types
+
+
+@pytest.mark.parametrize("samples", [molecules(), [{"z": torch.ones(2)} for _ in range(4)]], ids=["graphs", "others"])
+def test_what_a_batch_changes_in_place_is_as_it_was_in_the_next_one(tmp_path: Path, samples: Any) -> None:
+    found = kept(tmp_path, samples, lambda chosen: chosen[0])
+    before = found.gather(np.array([1]))["z"].clone()
+    found.gather(np.array([1]))["z"].add_(1)
+    assert torch.equal(found.gather(np.array([1]))["z"], before)

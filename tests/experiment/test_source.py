@@ -1,5 +1,6 @@
 """A file of one's own is imported as it is now; what was planned keeps the text that it was planned with."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -97,3 +98,15 @@ def test_what_is_not_there_is_refused_by_its_name(tmp_path: Path) -> None:
         loaded(tmp_path / "nothing.py")
     with pytest.raises(ExperimentError, match="no module no_such_package"):
         read_source("no_such_package.nets:experiment")
+
+
+def test_what_reads_the_source_text_reads_what_was_planned(source: Path) -> None:
+    text = source.read_text()
+    read = read_source(str(source))
+    source.write_text(text.replace("mse_loss", "l1_loss"))
+    assert "mse_loss" in inspect.getsource(load_experiment(read).module)
+
+
+def test_a_file_may_begin_with_a_mark_of_its_bytes(source: Path) -> None:
+    source.write_text(source.read_text(), encoding="utf-8-sig")
+    assert loaded(source).stages[0].name == "small"
