@@ -72,7 +72,7 @@ FORMER_KEYS: Final = {
     "use_cugraph": "leave it out: on a GPU attention has a kernel of its own",
     "num_workers": "leave it out: a stage gathers its batches itself, without worker processes",
     "epochs": "give max_epochs",
-    "lr": "give learning_rate",
+    "lr": "give training.learning_rate",
     "accumulation_steps": "give accumulate",
     "accumulate_grad_batches": "give accumulate",
     "gradient_clip_val": "give gradient_clip",

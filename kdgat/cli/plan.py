@@ -47,7 +47,7 @@ def plan_command(family: "Family") -> Any:
         options.require_no_file(out)
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
-        states, took = stages_in(out, may_be_new=dry_run)
+        states, took = stages_in(out, may_be_new=dry_run or (out is not None and not out.exists()))
         again = reruns_in(out, run) if out is not None and took else {}
         states |= dict.fromkeys(again, "runs again")
         took = {name: seconds for name, seconds in took.items() if name not in again}

@@ -27,7 +27,7 @@ from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig, seed_everything
 from kdgat.training.fit import fit
 
-EPOCHS: Final = 2
+EPOCHS, STEPS = 2, 8  # at least
 MOST_SAMPLES: Final = 512  # of each split: it is steps that are compared, not models
 REASONS: Final = (
     "usual reasons: random numbers of a generator that is no attribute of the module, time, the order of a set, an "
@@ -63,10 +63,13 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
                 files[name] = place / f"{name}.safetensors"
                 some = [samples[index] for index in range(min(len(samples), MOST_SAMPLES))]
                 write_samples(files[name], some, experiment.collate)
-            training = config.training_for(stage.name).model_copy(
-                update={"max_epochs": EPOCHS, "patience": None, "checkpoint_every_steps": 1, "loggers": ()}
-            )
             opened = {name: Samples(path, experiment.collate) for name, path in files.items()}
+            training = config.training_for(stage.name)
+            per_epoch = len(opened["train"].source(training, seed, shuffle=True).plan(0))
+            epochs = max(EPOCHS, -(-STEPS // per_epoch))
+            training = training.model_copy(
+                update={"max_epochs": epochs, "patience": None, "checkpoint_every_steps": 1, "loggers": ()}
+            )
             arguments = config.arguments("model", stage.name)
             train = partial(opened["train"].source, training, seed, shuffle=True, curriculum=stage.curriculum)
             validation = opened["validation"].source(training, seed, shuffle=False)
@@ -76,13 +79,15 @@ def check(config: ExperimentConfig, seed: int = 0) -> Iterator[Finding]:
                 freeze(module, frozen)
                 return module
 
+            what = "some steps"
             try:
                 yield from _check_stage(stage.name, make, train, validation, training, place, seed)
+                what = "an evaluation"
                 measure(make(), opened.get("test", opened["validation"]), training, seed)
             except (UserError, FloatingPointError) as error:
-                yield Finding(stage.name, "some steps", str(error))
+                yield Finding(stage.name, what, str(error))
             except Exception as error:  # of somebody's own code, which is what is checked
-                yield Finding(stage.name, "some steps", f"{type(error).__name__}: {error}{_where(error, config)}")
+                yield Finding(stage.name, what, f"{type(error).__name__}: {error}{_where(error, config)}")
 
 
 def _where(error: Exception, config: ExperimentConfig) -> str:

@@ -59,16 +59,16 @@ class ExperimentFamily(Family):
 
         Its source is that of the stage whose directory the file lies in; of a file elsewhere, what is there now.
         """
-        from kdgat.experiment.network import make_module
+        from kdgat.experiment.network import trained_module
         from kdgat.experiment.source import Source, load_experiment, read_source
-        from kdgat.training import load_weights
+        from kdgat.training.weights import read_description
 
-        tensors, description = load_weights(weights)
         stage = RunDirectory(weights.parent)
-        own = Source.of(stage.read_spec().execution) if stage.spec_path.exists() else read_source(description["source"])
-        module = make_module(load_experiment(own), description["arguments"])
-        module.load_state_dict(tensors)
-        return module.eval()
+        if stage.spec_path.exists():
+            source = Source.of(stage.read_spec().execution)
+        else:
+            source = read_source(read_description(weights)["config"]["source"])
+        return trained_module(load_experiment(source), weights).eval()
 
     def collect(self, output: OutputDirectory) -> ExperimentResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

@@ -15,7 +15,9 @@ from kdgat.experiment.config import typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
 from kdgat.stage import StageInputError
 from kdgat.training import load_weights
+from kdgat.training.random_state import separate_randomness
 from kdgat.training.steps import Steps
+from kdgat.training.weights import read_weights
 
 
 def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
@@ -24,6 +26,18 @@ def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> Lightni
     for name, parameter in module.named_parameters():
         if isinstance(parameter, nn.UninitializedParameter):
             raise ExperimentError(f"{name} of {type(module).__name__} has no size yet: write it out (in_channels=...)")
+    return module
+
+
+def trained_module(experiment: Experiment, path: Path) -> LightningModule:
+    """Return the module of a weights file, made as it was for training, with what training has changed besides."""
+    tensors, description = read_weights(path)
+    with separate_randomness(description["seed"]):  # of what is drawn in the constructor and is no weight
+        module = make_module(experiment, description["config"]["arguments"])
+    module.load_state_dict(tensors)
+    for name, value in description.get("attributes", {}).items():
+        part, _, attribute = name.rpartition(".")
+        setattr(module.get_submodule(part), attribute, value)
     return module
 
 

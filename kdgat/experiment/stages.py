@@ -15,7 +15,7 @@ from kdgat.base import validate_config
 from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ROOT, takes_root, typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
-from kdgat.experiment.network import freeze, load_start, make_module
+from kdgat.experiment.network import freeze, load_start, make_module, trained_module
 from kdgat.experiment.plan import (
     SPLITS,
     START,
@@ -29,7 +29,7 @@ from kdgat.experiment.plan import (
 from kdgat.experiment.samples import Samples, write_samples
 from kdgat.experiment.source import Source, load_experiment
 from kdgat.stage import Finished, Outcome, RunDirectory, StageInputError, StageSpec, input_path
-from kdgat.training import TrainingConfig, load_weights, seed_everything, train_stage, use_expandable_segments
+from kdgat.training import TrainingConfig, seed_everything, train_stage, use_expandable_segments
 from kdgat.training.averages import Averages
 from kdgat.training.device import make_fabric
 from kdgat.training.steps import Steps, takes_index
@@ -82,7 +82,10 @@ def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str 
     splits = dict(zip(SPLITS, found, strict=False))
     for name, samples in splits.items():
         if not (hasattr(samples, "__len__") and hasattr(samples, "__getitem__")):
-            raise ExperimentError(f"data: {name} is a {type(samples).__name__}, which has no length: return a list")
+            raise ExperimentError(
+                f"data: {name} is a {type(samples).__name__}, no list and no dataset: return what it is made of, whose "
+                "samples are counted and asked for by number; kdgat makes the batches (training.batch_size)"
+            )
     return splits
 
 
@@ -119,8 +122,7 @@ def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     torch.set_num_threads(config.training.num_threads)
     split = "test" if "test" in spec.inputs else "validation"
     samples = Samples(input_path(spec, directory, split), experiment.collate)
-    module = make_module(experiment, config.arguments)
-    module.load_state_dict(load_weights(input_path(spec, directory, "weights"))[0])
+    module = trained_module(experiment, input_path(spec, directory, "weights"))
     metrics = measure(module, samples, config.training, spec.seed)
     return Finished(metrics={f"{split}.{name.removeprefix('test_')}": value for name, value in metrics.items()})
 

@@ -46,6 +46,11 @@ class Attributes:
                 found[name] = {VALUE: _copied(value)} if state is None else {STATE: _copied(state)}
         return found
 
+    def changed_values(self) -> dict[str, Any]:
+        """Return numbers and texts that have ever been seen changed: what a file of weights can hold beside them."""
+        values = {name: saved[VALUE] for name, saved in self.state_dict().items() if VALUE in saved}
+        return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]], device: torch.device) -> None:
         """Put attributes back, tensors on a device."""
         for name, saved in state.items():

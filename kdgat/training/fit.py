@@ -274,6 +274,8 @@ class _Fit:
         if not math.isfinite(value):
             raise FloatingPointError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
         is_best = state.take_best(self.module, value, config.mode, config.monitor_tolerance)
+        if is_best:
+            state.best_attributes = self.snapshot.attributes.changed_values()
         row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": self.optimization.rate, **metrics}
         row |= {**self.train.describe(state.epoch), "is_best": is_best}
         state.history.append(row)
@@ -379,6 +381,7 @@ class _Fit:
             best_metric=best.get(self.config.monitor, state.best_metric),
             epochs=state.epoch,
             metrics={name: float(value) for name, value in best.items()},
+            attributes=state.best_attributes,
             history=state.history,
             needed_s=needed_s,
         )

@@ -67,6 +67,7 @@ def train_stage(
             "best_epoch": result.best_epoch,
             "best_metric": result.best_metric,
             "num_parameters": num_parameters,
+            **({"attributes": result.attributes} if result.attributes else {}),
             **(metadata or {}),
         },
     )

@@ -20,6 +20,7 @@ class FitState:
     best_epoch: int = -1
     best_metric: float = math.nan
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    best_attributes: dict[str, Any] = field(default_factory=dict)  # numbers and texts of the module, as of that epoch
     epochs_without_progress: int = 0
     history: list[dict[str, float]] = field(default_factory=list)  # rows of metrics.jsonl
     num_parts: int = 1  # that each batch is cut into; doubled when the GPU's memory is short
@@ -79,6 +80,7 @@ class FitResult:
     best_metric: float
     epochs: int  # epochs completed
     metrics: dict[str, float]  # of the best epoch
+    attributes: dict[str, Any]  # numbers and texts of the module that training has changed, as of the best epoch
     history: list[dict[str, float]]
     needed_s: float | None = None  # how long a job must last at least, if this one was too short to train in
 

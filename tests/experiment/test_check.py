@@ -1,6 +1,7 @@
 """Networks of PyG that nobody here wrote, killed between steps and resumed; and a whole run, in this process."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,3 +150,48 @@ def test_a_change_of_the_module_alone_prepares_nothing_anew(source: Path, tmp_pa
     states = again.stages["state"]
     assert states["prepare"] == states["prepare-large"] == "cached"
     assert states["small-seed0"] == states["large-seed0"] == "finished"
+
+
+OF_ITS_OWN = """
+class Net(Net):
+    def __init__(self, hidden: int = 8):
+        super().__init__(hidden)
+        self.features = torch.randn(4)
+        self.threshold = 0.0
+        self.seen = None
+
+    def on_validation_epoch_end(self):
+        self.threshold = 0.5
+
+    def on_test_epoch_start(self):
+        self.seen = []
+
+    def test_step(self, batch):
+        self.seen.append(1)
+        self.log("test_threshold", self.threshold)
+        self.log("test_features", self.features.sum())
+
+    def on_train_start(self):
+        print("features", float(self.features.sum()))
+
+
+experiment"""
+
+
+def test_an_evaluation_has_the_module_as_it_was_trained(source: Path, tmp_path: Path, capsys: Any) -> None:
+    source.write_text(source.read_text().replace("\nexperiment", OF_ITS_OWN, 1))
+    run = train("experiment", tmp_path / "run", source=str(source), seeds=[3], quiet=True)
+    results = run.results["value"]
+    assert results["test.threshold"] == 0.5
+    trained = {line for line in capsys.readouterr().out.splitlines() if line.startswith("features")}
+    assert [float(line.split()[1]) for line in trained] == [pytest.approx(results["test.features"], abs=1e-6)]
+    loaded = run.load_model("large", seed=3)
+    assert loaded.threshold == 0.5
+    assert float(loaded.features.sum()) == pytest.approx(results["test.features"], abs=1e-6)
+
+
+def test_an_evaluation_that_fails_is_found(source: Path) -> None:
+    text = source.read_text()
+    source.write_text(text.replace('self.log("test_error", self.error(batch))', "self.log(batch.no_such_thing)"))
+    found = list(check(ExperimentConfig.from_preset("quick", {"source": str(source)})))
+    assert [(one.what, bool(one.problem)) for one in found if one.problem] == [("an evaluation", True)] * 2
