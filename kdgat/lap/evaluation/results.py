@@ -344,7 +344,7 @@ def headlines(results: LapResults) -> list[str]:
     if most := _span(one.headroom for one in verdicts):
         said.append(f"Optimal duals for nothing would be {most} times as fast as that seed: training can gain no more.")
     if slower:
-        said.append("Where it is slower, `kdgat lap solve` without --model takes the untrained seed.")
+        said.append("Where it is slower, kdgat lap solve without --model takes the untrained seed.")
     return said
 
 
