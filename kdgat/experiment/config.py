@@ -19,6 +19,8 @@ from kdgat.run import EVALUATION, RunConfig
 
 ROOT: Final = "root"  # the argument of a data function that receives a path
 UNCHANGED: Final = "tutorial"  # the preset that leaves all defaults
+# What a parameter without an annotation takes, by its default.
+_USUAL: Final = {bool: bool, int: int | float, float: float, str: str}
 SECTIONS: Final = {"model": "module", "data": "data"}  # of the configuration -> what of the experiment takes them
 
 
@@ -103,8 +105,8 @@ class ExperimentConfig(RunConfig):
 def arguments_of(function: Callable[..., Any]) -> type[Config]:
     """Return the model of what a function, or constructor, takes as plain data, without `root`.
 
-    A default that is no plain data (a loss, an activation) stays with the code; a parameter without a default and
-    without an annotation takes anything.
+    A default that is no plain data (a loss, an activation) stays with the code; a parameter without an annotation takes
+    what is like its default, and without either anything.
     """
     fields: dict[str, Any] = {}
     try:
@@ -118,7 +120,9 @@ def arguments_of(function: Callable[..., Any]) -> type[Config]:
             continue
         if parameter.default is not parameter.empty and not _is_plain(parameter.default):
             continue
-        annotation = Any if parameter.annotation is parameter.empty else parameter.annotation
+        annotation = _USUAL.get(type(parameter.default), Any)
+        if parameter.annotation is not parameter.empty:
+            annotation = parameter.annotation
         default = ... if parameter.default is parameter.empty else parameter.default
         if default is None:
             annotation = annotation | None

@@ -82,7 +82,9 @@ class ExperimentResults(RunResults):
             of_seeds = [NO_NUMBER if value is None else f"{value:.4f}" for value in by_seed.values()]
             rows.append([name, texts.get(name, NO_NUMBER), *(of_seeds if len(of_seeds) > 1 else [])])
         seeds = [f"seed {seed}" for seed in self.seeds if len(self.seeds) > 1]
-        caption = "What the module logged of each split, as means over its samples."
+        caption = (
+            "What the module logged of each split: numbers as means over its samples, metric objects over all of them."
+        )
         return [Table.of(["metric", "value", *seeds], rows, caption, key="metrics")]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from textwrap import shorten
 from typing import Any, Final
@@ -92,7 +93,10 @@ def _differences(before: StageSpec, after: StageSpec) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    return MISSING if value is None else shorten(str(value), LONGEST_VALUE, placeholder=" ...")
+    text = str(value)
+    if re.fullmatch(r"[0-9a-f]{64}", text):
+        return text[:8]
+    return MISSING if value is None else shorten(text, LONGEST_VALUE, placeholder=" ...")
 
 
 def changed_keys(before: StageSpec | PlannedStage, after: StageSpec | PlannedStage) -> Iterator[tuple[str, Any, Any]]:

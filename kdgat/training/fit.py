@@ -292,6 +292,7 @@ class _Fit:
             state.stop_reason = f"all {config.max_epochs} epochs done"
         elif config.patience is not None and state.epochs_without_progress >= config.patience:
             state.stop_reason = f"{config.monitor} has not improved for {config.patience} epochs"
+            logger.info("stopped early: %s (training.patience)", state.stop_reason)
         if state.stop_reason or config.checkpoint_every_epoch:
             self._write_checkpoint()
         if not state.stop_reason:

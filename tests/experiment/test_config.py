@@ -114,3 +114,12 @@ def test_what_pyg_has_made_of_older_files_is_refused(tmp_path: Path) -> None:
     os.utime(tmp_path / "raw" / "a.csv", (30, 30))
     with pytest.raises(ExperimentError, match=r"processed was made before .*a\.csv"):
         files_digest(tmp_path)
+
+
+def test_a_parameter_without_an_annotation_takes_what_is_like_its_default(source: Path) -> None:
+    source.write_text(
+        source.read_text().replace("hidden: int = 8, depth: int = 2, dropout: float", "hidden=8, depth=2, dropout")
+    )
+    assert configured(source, "model.dropout=0.3", "model.hidden=4").arguments("model", "small")["dropout"] == 0.3
+    with pytest.raises(ConfigurationError, match="dropout='high'"):
+        configured(source, "model.dropout=high")
