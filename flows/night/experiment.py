@@ -63,7 +63,6 @@ def nightly_experiment(
     *,
     preset: Preset | None = None,
     overrides: Overrides = (),
-    retrain: Literal["new", "always"] = "new",
     metric: str = "",
     mode: Literal["min", "max"] | None = None,
     tolerance: NonNegativeFloat = 0.0,
@@ -79,8 +78,6 @@ def nightly_experiment(
     Args:
         preset: fills what `config` leaves out.
         overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
-        retrain: `new` trains if files, code or configuration have changed since the last completed night, `always`
-            also if nothing has.
         metric: by which models are compared, as `test.error`; may be left out where there is one.
         mode: whether less (`min`) or more (`max`) of the metric is better, where its name does not say so.
         tolerance: by how much the new model may be worse.
@@ -98,7 +95,7 @@ def nightly_experiment(
     tag = output_tag(OutputDirectory(night.directory.path))
     with suspended_in_order(), where.creating_files(), held(night.directory.lock), tags(tag):
         mark_lost_runs(OutputDirectory(night.directory.path))
-        return night.run(retrain == "always", metric, mode, tolerance, keep_runs)
+        return night.run(metric, mode, tolerance, keep_runs)
 
 
 @dataclass
@@ -115,10 +112,10 @@ class ExperimentNight:
     def name(self) -> str:
         return self.directory.path.name
 
-    def run(self, always: bool, metric: str, mode: str | None, tolerance: float, keep_runs: int) -> State[Any]:
+    def run(self, metric: str, mode: str | None, tolerance: float, keep_runs: int) -> State[Any]:
         planned, ledger = digests(FAMILY.plan(self.config)), NightlyLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
-        reason = self._reason(planned, ledger, always)
+        reason = self._reason(planned, ledger)
         if not reason:
             text = f"nothing new; in service: {self._service() or 'none'}"
             self.directory.write_report("nothing-new", f"# {self.name}: {text}\n")
@@ -170,14 +167,14 @@ class ExperimentNight:
     def _service(self) -> str | None:
         return self.registry.read().in_service(FAMILY.name, self.name) if self.registry.exists() else None
 
-    def _reason(self, planned: Mapping[str, str], ledger: NightlyLedger, always: bool) -> str:
+    def _reason(self, planned: Mapping[str, str], ledger: NightlyLedger) -> str:
         if ledger.model is None:
             return "the first night"
         if changed := changes(ledger.done, planned):
             return f"{changed} changed since {ledger.model}"
         if not self.registry.exists() or ledger.model not in [entry.id for entry in self.registry.read().models]:
             return "the model of the last night is not in the registry"
-        return "retrain=always" if always else ""
+        return ""
 
     def _choose_run(self, planned: Mapping[str, str]) -> tuple[Path, NightlyRecord]:
         """Return the run that a night has left unfinished, or a new one."""

@@ -86,12 +86,11 @@ class ExperimentFamily(Family):
 
     def report(self, content: RunContent[ExperimentResults]) -> Document:
         """Return the report."""
-        from kdgat.report import Document, Section, provenance, training
+        from kdgat.report import Document, provenance, training
 
         curves = training.curves_by_stage(content.stages, lambda record, fit: record.stage)
         results = content.results
         sections = [
-            Section("metrics", "Metrics", tables=list(results.tables()), is_open=True),
             training.training_section(curves, "One line per seed. The star marks the best epoch."),
             provenance(content),
         ]

@@ -27,6 +27,7 @@ from kdgat.run.finished import Curve
 
 FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
+VALIDATION = ("validation_loss", "val_loss")  # as this package and as many others call it
 MOST_OPEN = 4  # stages whose curves are seen at once
 SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
 Seeds = Mapping[int, Curve]  # seed -> curve
@@ -60,7 +61,7 @@ def training_section(
 def losses(stage: str, seeds: Seeds) -> Picture:
     """Draw every column that ends in `loss` over epochs, one line per seed."""
     figure = blank(300, x="epoch", y="loss")
-    preferred = {"train_loss": BLUE, "validation_loss": VERMILLION}
+    preferred = {"train_loss": BLUE, **dict.fromkeys(VALIDATION, VERMILLION)}
     logged = dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss"))
     names = sorted(logged, key=lambda name: name not in preferred)  # the totals first, then the parts as logged
     spare = iter([GREEN, ORANGE, *SERIES_COLOURS[4:]] * len(names))
@@ -81,7 +82,8 @@ def losses(stage: str, seeds: Seeds) -> Picture:
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
             )
         best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
-        value = columns["validation_loss"][best[-1]] if best and "validation_loss" in columns else None
+        of_validation = next((columns[name] for name in VALIDATION if name in columns), None)
+        value = of_validation[best[-1]] if best and of_validation is not None else None
         if value is not None:
             epoch = columns["epoch"][best[-1]]
             figure.add_scatter(

@@ -23,6 +23,10 @@ def test_training_losses_hide_their_parts_until_asked_for() -> None:
         "train_divergence": [0.1, 0.2],
         "curriculum_hard_fraction": [0.0, 0.5],
     }
+    others = {"epoch": [0.0, 1.0], "train_loss": [2.0, 1.0], "val_loss": [2.5, 1.5], "is_best": [1.0, 1.0]}
+    of_others = training.losses("Net", {0: others})
+    assert [(key.label, key.is_hidden) for key in of_others.keys[:2]] == [("train loss", False), ("val loss", False)]
+    assert "seed 0 keeps epoch 1 with validation loss 1.5" in of_others.alternative
     picture = training.losses("GAT", {0: columns, 1: columns})
     hidden = {key.label: key.is_hidden for key in picture.keys}
     assert hidden["train loss"] is hidden["validation loss"] is False
