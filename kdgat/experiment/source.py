@@ -147,7 +147,9 @@ class _Finder(MetaPathFinder):
             if finder.source == source:
                 return
             sys.meta_path.remove(finder)
-            sys.path[:] = [path for path in sys.path if path not in map(str, finder.bases)]
+            for path in map(str, finder.bases):
+                if path in sys.path:
+                    sys.path.remove(path)  # what was put there; a person's own entry of the same folder stays
         for name, module in list(sys.modules.items()):
             if isinstance(getattr(module, "__loader__", None), _TextLoader) and not name.startswith(_ENTRY):
                 del sys.modules[name]

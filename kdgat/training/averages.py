@@ -120,10 +120,10 @@ class Averages:
             self._default_weight if batch_size is None else batch_size,
         )
 
-    def log_dict(self, dictionary: Mapping[str, Any], *_: Any, batch_size: int | None = None, **__: Any) -> None:
+    def log_dict(self, dictionary: Mapping[str, Any], *_: Any, **options: Any) -> None:
         """Stand in for LightningModule.log_dict."""
         for name, value in dictionary.items():
-            self.log(name, value, batch_size=batch_size)
+            self.log(name, value, **options)
 
     def _path(self, name: str, metric: nn.Module) -> str:
         """Return where in the module a metric is: a resumed epoch finds it there."""
