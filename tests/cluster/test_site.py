@@ -394,11 +394,12 @@ def test_no_command_of_slurm_reads_a_persons_options_or_learns_secrets(
     for name in ("SLURM_CONF", "SLURM_JWT", "MY_DATA", "OMP_NUM_THREADS"):
         monkeypatch.setenv(name, "kept")
     program = tmp_path / "sbatch"
-    program.write_text(f"#!{shutil.which('bash')}\n{shutil.which('env')} > {tmp_path / 'seen'}; echo 17\n")
+    program.write_text(f"#!{shutil.which('bash')}\n{shutil.which('env')} -0 > {tmp_path / 'seen'}; echo 17\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert Slurm().submit(tmp_path / "script") == "17"
-    seen = dict(line.split("=", 1) for line in (tmp_path / "seen").read_text().splitlines())
+    # A value may have several lines, as of a shell's function that is exported.
+    seen = dict(entry.split("=", 1) for entry in (tmp_path / "seen").read_text().split("\0") if entry)
     assert not {*OF_A_PERSON, *secrets, "SCANCEL_STATE", "SLURM_CLUSTERS"} & seen.keys()
     assert {name for name, value in seen.items() if value == "kept"} == {
         "SLURM_CONF", "SLURM_JWT", "MY_DATA", "OMP_NUM_THREADS",
