@@ -39,7 +39,7 @@ def test_every_flow_and_task_states_its_retries_its_results_and_its_threads() ->
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **OF_A_PERSON})
     found = json.loads(done.stdout)
     assert {"train", "sweep", "nightly", "run_stage", "run_attempt", "part"} <= found.keys()
-    one_by_one = ("nightly", "evaluate_can")
+    one_by_one = ("nightly", "nightly_experiment", "evaluate_can")
     assert {name: value for name, value in found.items() if value[:2] != [0, False]} == {}
     assert {name for name, value in found.items() if value[2]} <= set(one_by_one)
 
