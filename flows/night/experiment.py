@@ -18,7 +18,8 @@ from flows.experiment import experiment
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.naming import night_name
 from flows.night.events import NightEvent, tell
-from flows.night.run import BY, compare, publish
+from flows.night.gate import BY, compared_with, put_into_service, remove_old_runs, train
+from flows.night.run import compare, publish
 from flows.parameters import (
     NO_REQUEST,
     AbsolutePath,
@@ -49,7 +50,7 @@ from kdgat.experiment.night import (
 )
 from kdgat.registry import Judgement, ModelEntry, Promotion, Registry, RegistryError
 from kdgat.registry.entry import now
-from kdgat.run import OutputDirectory, RunError
+from kdgat.run import OutputDirectory
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import FailureKind, Finished, RunDirectory
 
@@ -117,14 +118,13 @@ class ExperimentNight:
         self.directory.close_runs(ledger.model)
         reason = self._reason(planned, ledger)
         if not reason:
-            text = f"nothing new; in service: {self._service() or 'none'}"
+            in_service = self.registry.in_service(FAMILY.name, self.name)
+            text = f"nothing new; in service: {'none' if in_service is None else in_service.id}"
             self.directory.write_report("nothing-new", f"# {self.name}: {text}\n")
             return Completed(message=text)
         path, record = self._choose_run(planned)
         get_run_logger().info("training: %s; run %s", reason, path)
-        state: State[Any] = experiment(
-            config=self.config, out=path, site=self.site, command_line=self.command_line, return_state=True
-        )
+        state = train(experiment, self.config, path, self.site, self.command_line)
         if state.is_cancelled():
             return Cancelled(message=f"{state.message}; the next night goes on from there")
         if not state.is_completed():
@@ -132,7 +132,7 @@ class ExperimentNight:
         model = TrainedModel.of_run(OutputDirectory(path))
         metric = chosen_metric(metric, model.scores)
         higher_is_better(metric, mode)  # else refused, before anything is decided
-        against = self._compared_with(model, record)
+        against = compared_with(self.registry, FAMILY.name, self.name, model.content, record)
         current = None if against is None else self._measure(path, model, against)
         if isinstance(current, State):
             return current
@@ -157,15 +157,8 @@ class ExperimentNight:
             tell(NightEvent.PROMOTED, self.name, sentence)
         elif refused % NIGHTS_OF_STANDSTILL == 0:
             tell(NightEvent.STANDSTILL, self.name, f"{refused} nights in a row promoted nothing; this one: {sentence}")
-        for old in self.directory.old_runs(keep_runs):
-            try:
-                self.directory.remove_run(old)
-            except (RunError, OSError) as error:
-                get_run_logger().warning("%s stays until a later night: %s", old, error)
+        remove_old_runs(self.directory, keep_runs)
         return Completed(message=sentence)
-
-    def _service(self) -> str | None:
-        return self.registry.read().in_service(FAMILY.name, self.name) if self.registry.exists() else None
 
     def _reason(self, planned: Mapping[str, str], ledger: NightlyLedger) -> str:
         if ledger.model is None:
@@ -186,13 +179,6 @@ class ExperimentNight:
         path = self.directory.runs_path / "-".join(["night", *(digest[:6] for digest in planned.values())])
         self.directory.write(path, record)
         return path, record
-
-    def _compared_with(self, model: TrainedModel, record: NightlyRecord) -> ModelEntry | None:
-        """Return the model in service, or the one before where this night had come as far as putting its own there."""
-        current = self.registry.in_service(FAMILY.name, self.name)
-        if current is not None and (current.content, current.id) == (model.content, record.model):
-            return None if record.compared_with is None else self.registry.entry(record.compared_with)
-        return current
 
     def _measure(self, path: Path, model: TrainedModel, other: ModelEntry) -> dict[str, float] | str | State[Any]:
         """Measure a registered model on the samples of the new one.
@@ -243,26 +229,14 @@ class ExperimentNight:
             provenance={**model.provenance, "compared_with": other},
         )
         # Before the promotion: should this process die after it, the next one must know what it was compared with.
-        self.directory.write(path, record.model_copy(update={"compared_with": other, "model": entry.id}))
+        record = record.model_copy(update={"compared_with": other, "model": entry.id})
+        self.directory.write(path, record)
         if isinstance(current, str):
             reason = f"{other} cannot be compared: {current}; decide by `kdgat model promote {entry.id}`"
             decision = Promotion(False, (reason,))
         else:
             decision = decide(metric, model.scores, current, tolerance, mode)
-        index = self.registry.read()
-        in_service, hold = index.in_service(FAMILY.name, self.name), index.held(FAMILY.name, self.name)
-        earlier = index.promoted_since(entry.id, record.created)
-        reason = ""
-        if in_service == entry.id:
-            if other == entry.id:
-                return entry, Promotion(False, ("it is the model in service: nothing that training reads has changed",))
-        elif hold is not None:
-            reason = f"{in_service} is {hold.describe_hold()}; `kdgat model release` lets nights replace it"
-        elif decision.accepted and earlier is not None:
-            reason = f"it went into service at {earlier.when} and was taken out again since: {in_service} stays"
-        elif decision.accepted:
-            self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=other)
-        return entry, Promotion(False, (*decision.reasons, reason)) if reason else decision
+        return entry, put_into_service(self.registry, entry, decision, record)
 
 
 def _report(

@@ -16,7 +16,8 @@ from flows.can import can
 from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.naming import artifact_key
 from flows.night.events import NightEvent, tell
-from flows.shown_attempts import OUTER_LOG, api_may_fail, shown
+from flows.night.gate import BY, compared_with, put_into_service, remove_old_runs, train
+from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from kdgat.can.config import CanConfig
@@ -38,11 +39,10 @@ from kdgat.canbus.reading import ReadingProcess
 from kdgat.cluster import ResourceRequest, Site, StopRequest
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, RegistryError, judge
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
-from kdgat.run import EVALUATION, RunError
+from kdgat.run import EVALUATION
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import Finished, Outcome, RunDirectory
 
-BY: Final = "nightly"  # in the history of the registry
 ARTIFACT_KEY: Final = "night"
 MAX_DECISIONS: Final = 3  # of one night, where the model in service changes while it compares
 
@@ -91,7 +91,7 @@ class NightRun:
             sentence, text = idle_run(
                 self.dataset, new_recordings, None if current is None else current.id, held, unfinished
             )
-            self._write_report("refused" if new_recordings.all_refused else "nothing-new", text)
+            self.directory.write_report("refused" if new_recordings.all_refused else "nothing-new", text)
             publish(text, self.dataset)
             if new_recordings.all_refused:  # whoever put them there believes that they are learned from
                 return Failed(message=f"{sentence}; {new_recordings.describe_refusals()}")
@@ -104,13 +104,7 @@ class NightRun:
         path, record = self.directory.choose_run(self.config, new_recordings, start)
         config = run_config(self.config, new_recordings, self.registry, record.start)
         logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
-        outer = OUTER_LOG.set(logger)
-        try:
-            state: State[Any] = can(
-                config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
-            )
-        finally:
-            OUTER_LOG.reset(outer)
+        state = train(can, config, path, self.site, self.command_line)
         if state.is_cancelled():
             return Cancelled(message=f"{state.message}; the next night goes on from there")
         if not state.is_completed():
@@ -155,7 +149,7 @@ class NightRun:
             warning=warning,
             refused=refused,
         )
-        self._write_report(path.name, report.markdown())
+        self.directory.write_report(path.name, report.markdown())
         ledger.write(self.directory.ledger_path)
         self.directory.close_runs(entry.id)
         publish(report.markdown(), self.dataset)
@@ -163,13 +157,7 @@ class NightRun:
             tell(NightEvent.PROMOTED, self.dataset, report.sentence())
         elif standstill := report.standstill():
             tell(NightEvent.STANDSTILL, self.dataset, standstill)
-        for old in self.directory.old_runs(keep_runs):
-            try:
-                self.directory.remove_run(old)
-            except (RunError, OSError) as error:  # the night is over: what it decided holds
-                logger.warning("%s stays until a later night: %s", old, error)
-            else:
-                logger.info("removed %s, whose model is in the registry", old)
+        remove_old_runs(self.directory, keep_runs)
         return Completed(message=report.sentence())
 
     def _decided(
@@ -181,7 +169,7 @@ class NightRun:
         """
         logger = get_run_logger()
         for left in reversed(range(MAX_DECISIONS)):
-            against = self._compared_with(source, record)
+            against = compared_with(self.registry, FAMILY.name, self.dataset, source.content, record)
             others = self._held_to(against)
             contents = {NEW: source.content, "recordings": record.recordings}
             plan = plan_comparison(path, config, recordings, contents, self.registry, others, self.profile)
@@ -202,13 +190,6 @@ class NightRun:
                     return Cancelled(message=f"{error}; nothing is lost: the next night compares again")
                 logger.warning("%s: this night does", error)
         raise AssertionError
-
-    def _compared_with(self, source: ModelSource, record: NightlyRecord) -> ModelEntry | None:
-        """Return the model in service, or the one before where this night had come as far as putting its own there."""
-        current = self.registry.in_service(FAMILY.name, self.dataset)
-        if current is not None and (current.content, current.id) == (source.content, record.model):
-            return None if record.compared_with is None else self.registry.entry(record.compared_with)
-        return current
 
     def _held_to(self, against: ModelEntry | None) -> dict[str, ModelEntry]:
         """Name the models that a new one is measured with: the one in service, and earlier ones that still bind."""
@@ -239,7 +220,7 @@ class NightRun:
         comparison: Comparison,
     ) -> tuple[ModelEntry, Promotion, NightlyRecord]:
         """Register the model, and put it into service if the rule says so."""
-        compared_with = None if against is None else against.id
+        other = None if against is None else against.id
         scores = comparison.metrics[NEW]
         entry = self.registry.add(
             source.files,
@@ -250,42 +231,26 @@ class NightRun:
             metrics=scores,
             provenance={
                 **source.provenance,
-                "compared_with": compared_with,
+                "compared_with": other,
                 "measured_on": comparison.test_sets(),
             },
         )
         # Before the promotion: should this process die after it, the next one must know what it was compared with.
-        record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
+        record = record.model_copy(update={"compared_with": other, "model": entry.id})
         self.directory.write(path, record)
         metrics, current_scores = comparison.metrics, comparison.metrics.get(IN_SERVICE)
         anchors = {name: found for name, found in metrics.items() if name not in (NEW, IN_SERVICE)}
         lost = [] if against is None else lost_scenarios(scores, against.metrics, self.rule)
         faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in (*comparison.faults, *lost)]
         decision = judge(scores, current_scores, self.rule, faults, anchors)
-        index = self.registry.read()
-        current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
-        if current == entry.id:
-            if compared_with == entry.id:
-                decision = Promotion(False, ("it is the model in service: nothing that training reads has changed",))
-            return entry, decision, record
-        if held is not None:
-            reason = f"{current} is {held.describe_hold()}; `kdgat model release` lets nights replace it"
-            return entry, Promotion(False, (*decision.reasons, reason)), record
-        if decision.accepted:
-            earlier = index.promoted_since(entry.id, record.created)
-            if earlier is None:
-                measured = {entry.id: scores}
-                if against is not None and current_scores is not None:
-                    measured |= {against.id: current_scores, **anchors}
-                best = tuple(name for name in best_models(measured, self.rule) if name != entry.id)
-                self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with, anchors=best)
-            else:  # this night died after it had put its model there, and somebody has thought otherwise since
-                reason = f"it went into service at {earlier.when} and was taken out again since: {current} stays"
-                decision = Promotion(False, (*decision.reasons, reason))
-        return entry, decision, record
 
-    def _write_report(self, name: str, text: str) -> None:
-        self.directory.write_report(name, text)
+        def best() -> tuple[str, ...]:
+            measured = {entry.id: scores}
+            if against is not None and current_scores is not None:
+                measured |= {against.id: current_scores, **anchors}
+            return tuple(name for name in best_models(measured, self.rule) if name != entry.id)
+
+        return entry, put_into_service(self.registry, entry, decision, record, best), record
 
 
 @task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, retries=0, persist_result=False)

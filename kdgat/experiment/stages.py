@@ -46,8 +46,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Call the data function and keep what it returns; StageInputError if code or files are not as they were."""
     config = validate_config(PrepareConfig, spec.config)
-    experiment = load_experiment(source := Source.of(spec.execution))
-    _require_code(spec, source, config.code, code_digest(experiment.data, source))
+    experiment = _loaded(spec, config.code, lambda found, source: code_digest(found.data, source))
     torch.set_num_threads(1)
     seed_everything(spec.seed)
     root = spec.execution["root"]
@@ -92,9 +91,9 @@ def read_splits(experiment: Experiment, arguments: Mapping[str, Any], root: str 
 def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train one stage from the weights of the one before it."""
     config = validate_config(TrainingStageConfig, spec.config)
-    experiment = load_experiment(source := Source.of(spec.execution))
-    curriculum = experiment.stage(spec.stage).curriculum
-    _require_code(spec, source, config.code, network_digest(experiment, source, curriculum))
+    experiment = _loaded(
+        spec, config.code, lambda found, source: network_digest(found, source, found.stage(spec.stage).curriculum)
+    )
     torch.set_num_threads(config.training.num_threads)
     train_split, validation = (Samples(input_path(spec, directory, name), experiment.collate) for name in SPLITS[:2])
     seed_everything(spec.seed)
@@ -105,7 +104,9 @@ def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return train_stage(
         module,
         module,
-        train_split.source(config.training, spec.seed, shuffle=True, curriculum=curriculum),
+        train_split.source(
+            config.training, spec.seed, shuffle=True, curriculum=experiment.stage(spec.stage).curriculum
+        ),
         validation.source(config.training, spec.seed, shuffle=False),
         config.training,
         spec,
@@ -117,8 +118,7 @@ def train(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Let the module log its metrics of the test split, by `test_step` where it has one; else of validation."""
     config = validate_config(EvaluationStageConfig, spec.config)
-    experiment = load_experiment(source := Source.of(spec.execution))
-    _require_code(spec, source, config.code, network_digest(experiment, source))
+    experiment = _loaded(spec, config.code, network_digest)
     torch.set_num_threads(config.training.num_threads)
     split = "test" if "test" in spec.inputs else "validation"
     samples = Samples(input_path(spec, directory, split), experiment.collate)
@@ -156,9 +156,12 @@ def measure(module: LightningModule, samples: Samples, config: TrainingConfig, s
         return averages.end_epoch()
 
 
-def _require_code(spec: StageSpec, source: Source, planned: str, found: str) -> None:
-    if planned != found and not source.files:  # of what is installed: all else is carried, as it was planned
+def _loaded(spec: StageSpec, planned: str, digest: Callable[[Experiment, Source], str]) -> Experiment:
+    """Return the experiment of a spec; StageInputError if it is installed, and not as it was when it was planned."""
+    experiment = load_experiment(source := Source.of(spec.execution))
+    if not source.files and digest(experiment, source) != planned:  # all else is carried, as it was planned
         raise StageInputError(
-            f"{spec.execution['source']} was changed since {spec.stage} was planned: give the command again, which "
-            "plans it anew, or take the change back"
+            f"{source.name} was changed since {spec.stage} was planned: give the command again, which plans it anew, "
+            "or take the change back"
         )
+    return experiment

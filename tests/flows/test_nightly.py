@@ -21,6 +21,7 @@ from prefect.states import Cancelling
 
 import flows.night.run as module
 from flows.cancellation import is_cancelling
+from flows.night.gate import compared_with
 from flows.parameters import NO_REQUEST, as_site
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
@@ -77,7 +78,7 @@ class Decisions:
         self.last = source = ModelSource({"weights": name.encode()}, name.encode().hex().ljust(64, "0"), {})
         record = NightlyRecord(created=now(), recordings=name, config="", start=None)
         path = self.run.directory.runs_path / name
-        against = self.run._compared_with(source, record)
+        against = compared_with(self.registry, "can", "synthetic", source.content, record)
         measured: Metrics = {
             scenario: {"f1": value, "false_alarm_rate": 0.0, "num_windows": 500.0, "num_attack_windows": 50.0}
             for scenario, value in f1.items()
@@ -154,7 +155,7 @@ def test_a_night_that_died_after_its_promotion_decides_the_same_again(decisions:
     third, decision = decisions.night("third", a=0.895, b=0.95)
     assert decision.accepted
     record = decisions.run.directory.records()[decisions.run.directory.runs_path / "third"]
-    against = decisions.run._compared_with(decisions.last, record)
+    against = compared_with(decisions.registry, "can", "synthetic", decisions.last.content, record)
     assert against is not None
     held_to = decisions.run._held_to(against)
     assert [entry.id for entry in held_to.values()] == [against.id, first]
@@ -436,7 +437,7 @@ def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decide
     shutil.copy(aside, nights.inbox / aside.name)
     settings = BETTER
     with monkeypatch.context() as patch:
-        patch.setattr(module.NightRun, "_write_report", die)  # what comes after the decision
+        patch.setattr(NightlyDirectory, "write_report", die)  # what comes after the decision
         assert nights.run(*settings, start_from="scratch").is_failed()
     better = nights.in_service()
     assert better != before
