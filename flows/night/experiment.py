@@ -37,6 +37,7 @@ from kdgat.can.nightly.report import NIGHTS_OF_STANDSTILL
 from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.cluster import LOCAL, ResourceRequest, Site
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.evaluation import evaluations_on
 from kdgat.experiment.family import FAMILY
 from kdgat.experiment.night import (
     TrainedModel,
@@ -50,7 +51,7 @@ from kdgat.experiment.night import (
 )
 from kdgat.registry import Judgement, ModelEntry, Promotion, Registry, RegistryError
 from kdgat.registry.entry import now
-from kdgat.run import OutputDirectory
+from kdgat.run import FinishedRun, OutputDirectory
 from kdgat.stage import Failed as StageFailed
 from kdgat.stage import FailureKind, Finished, RunDirectory
 
@@ -187,7 +188,8 @@ class ExperimentNight:
         """
         try:
             self.registry.verify(other)
-            specs = model.evaluations_of(OutputDirectory(self.registry.model_path(other.id)))
+            registered = FinishedRun(OutputDirectory(self.registry.model_path(other.id)))
+            specs = [spec for _, spec in evaluations_on(registered, model.samples)]
         except ValueError as error:
             return str(error)
         found = []

@@ -19,7 +19,7 @@ from kdgat.base.configuration import without_keys
 from kdgat.experiment.results import knows_direction
 from kdgat.registry import Promotion
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, Run
-from kdgat.stage import RunDirectory, StageInput, StageSpec
+from kdgat.stage import RunDirectory, StageInput
 from kdgat.stage.provenance import read_attempts
 
 PARTS: Final = ("files", "code")  # of what stages depend on; the rest is the configuration
@@ -81,17 +81,6 @@ class TrainedModel:
         }
         scores = mean_scores(run.outcome(record).metrics for record in run.evaluations().values())
         return cls(files, _digest([identities, weights]), scores, samples, provenance)
-
-    def evaluations_of(self, other: OutputDirectory) -> list[StageSpec]:
-        """Plan to measure another model on the samples of this one, by its own code: a stage for each of its seeds."""
-        found = []
-        for record in FinishedRun(other).evaluations().values():
-            stage = other.stage_directory(record)
-            spec = stage.read_spec()
-            weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(stage.path))
-            # The spec carries the text of its source: the folders that it was read from may be gone.
-            found.append(spec.model_copy(update={"inputs": {**self.samples, WEIGHTS: weights}, "reads": ()}))
-        return found
 
 
 def mean_scores(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
