@@ -160,7 +160,8 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
 
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for stage in experiment.stages:
-        shapes[stage.name] = check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
+        arguments, training = config.arguments("model", stage.name), config.training_for(stage.name)
+        shapes[stage.name] = check_module(experiment, stage.name, arguments, stage.frozen, training)
         before = experiment.predecessor(stage.name)
         if before is not None and shapes[before] != shapes[stage.name]:
             name, *_ = sorted(dict(shapes[before].items() ^ shapes[stage.name].items()))
