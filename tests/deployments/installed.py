@@ -51,7 +51,7 @@ class Installed:
             check=False,
         )
 
-    def prefect(self, *words: str) -> "subprocess.CompletedProcess[str]":
+    def prefect(self, *words: str, timeout_s: float = TIMEOUT_S) -> "subprocess.CompletedProcess[str]":
         """Give a command of Prefect, as a person does who has exported PREFECT_API_URL, or read installation.env."""
         return subprocess.run(
             [sys.executable, "-m", "prefect", "--no-prompt", *words],
@@ -62,7 +62,7 @@ class Installed:
             },
             capture_output=True,
             text=True,
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             check=False,
         )
 

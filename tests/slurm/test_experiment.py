@@ -19,7 +19,7 @@ from kdgat.registry import Registry
 from kdgat.run import OutputDirectory, run_locally
 from kdgat.stage import RunDirectory
 from tests.container.built import source_image
-from tests.deployments.installed import ROOT, Installed
+from tests.deployments.installed import ROOT, Installed, as_parameters
 from tests.slurm.cluster_run import write_site
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.command_line import run_kdgat
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.nightly  # only an image of this very source fits: minu
 PREFIX = "/opt/kdgat"
 STAGE = "small"
 TIMEOUT_S = 1800.0
-OVERRIDES = ["training.max_epochs=900", "training.patience=null", "training.checkpoint_margin_s=10"]
+OVERRIDES = ["training.max_epochs=800", "training.patience=null", "training.checkpoint_margin_s=10"]
 SHORT = ["training.max_epochs=2", "model.hidden=8"]
 
 
@@ -81,8 +81,8 @@ class Person:
 
     def run(self, deployment: str, *overrides: str) -> str:
         """Give `prefect deployment run --watch`, and return what it printed."""
-        minute = {"walltime": "00:01:00"}
-        done = self.installed.watched_run(deployment, overrides=list(overrides), command_line=minute)
+        given = as_parameters({"overrides": list(overrides), "command_line": {"walltime": "00:01:00"}})
+        done = self.installed.prefect("deployment", "run", deployment, "--watch", *given, timeout_s=TIMEOUT_S)
         assert done.returncode == 0, done.stdout + done.stderr + self.installed.log()
         return done.stdout
 
