@@ -10,9 +10,9 @@ from prefect.client.schemas.objects import State
 
 import kdgat
 from flows.night.experiment import nightly_experiment
-from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.can.nightly.new_recordings import NightlyLedger
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.family.night import NightlyDirectory
 from kdgat.registry import Registry
 from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import read_attempts
