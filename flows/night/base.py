@@ -12,16 +12,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.naming import artifact_key
 from flows.night.events import NightEvent, tell
 from flows.shown_attempts import OUTER_LOG, api_may_fail, shown
-from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
-from kdgat.cluster import ResourceRequest, Site, StopRequest
+from kdgat.cluster import ResourceRequest, Site
 from kdgat.family.night import ModelSource, NightLedger, NightlyDirectory, NightlyRecord
 from kdgat.registry import Judgement, ModelEntry, Promotion, Registry
 from kdgat.registry.entry import Metrics
@@ -203,19 +200,15 @@ def remove_old_runs(directory: NightlyDirectory, keep: int) -> None:
 def compare(directory: RunDirectory, dataset: str, site: Site, command_line: ResourceRequest) -> Outcome:
     """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
     logger = get_run_logger()
-    if site.scheduler == "slurm":
-        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION, begins_anew=True)
-    stop = StopRequest()
-    with stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop):
-        stage = Stage(
-            directory,
-            runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
-            stop=stop,
-            attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
-            on_line=lambda line: logger.info("%s", line),
-            site=site,
-        )
-        return run_to_end(stage).outcome
+    return run_single_stage(
+        directory.path,
+        site,
+        command_line,
+        like_stage=EVALUATION,
+        begins_anew=True,
+        attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
+        on_line=lambda line: logger.info("%s", line),
+    )
 
 
 def publish(text: str, dataset: str) -> None:
