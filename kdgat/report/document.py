@@ -40,6 +40,11 @@ class Section:
     is_open: bool = False
 
 
+def drawn(pictures: Mapping[str, Sequence[Picture | None]]) -> dict[str, list[Picture]]:
+    """Return the pictures of a section, without those of which there was nothing to draw."""
+    return {heading: [one for one in found if one is not None] for heading, found in pictures.items()}
+
+
 @dataclass(frozen=True)
 class Document:
     """The report of a run: its first screen, and sections that go into detail."""
@@ -57,14 +62,14 @@ class Document:
 
 def provenance(content: RunContent[Any]) -> Section:
     """Return the section that says where the numbers of the page come from."""
-    section = Section("provenance", "Where the numbers come from")
-    section.paragraphs.append("results.json beside this page holds every number of the evaluation.")
-    stages = stage_table(content.stages)
-    if stages is not None:
-        section.tables.append(stages)
-    if content.index is not None:
-        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
-    return section
+    stages, index = stage_table(content.stages), content.index
+    return Section(
+        "provenance",
+        "Where the numbers come from",
+        ["results.json beside this page holds every number of the evaluation."],
+        [] if stages is None else [stages],
+        folded_text={} if index is None else {"Configuration of the run": as_yaml(index.config)},
+    )
 
 
 def stage_table(stages: list[StageContent]) -> Table | None:

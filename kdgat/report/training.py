@@ -49,9 +49,7 @@ def training_section(
     by_stage: Mapping[str, Seeds], paragraph: str, *more: Callable[[str, Seeds], Picture | None]
 ) -> Section:
     """Return the section that draws losses and shares of every stage, and what else the family draws of one."""
-    section = Section("training", "Training")
-    section.paragraphs.append(paragraph)
-    section.is_open = len(by_stage) <= MOST_OPEN
+    section = Section("training", "Training", [paragraph], is_open=len(by_stage) <= MOST_OPEN)
     for name, seeds in by_stage.items():
         pictures = [losses(name, seeds), *(draw(name, seeds) for draw in more or (logged_shares,))]
         section.pictures[name] = [picture for picture in pictures if picture is not None]
