@@ -16,7 +16,6 @@ from kdgat.base.configuration import write_yaml
 from kdgat.report.content import RunContent, StageContent
 from kdgat.report.style import Key, Picture
 from kdgat.run import Table
-from kdgat.run.table import Cell
 
 # The part of plotly.js that draws lines, markers and bars, as npm's plotly.js-basic-dist-min has it (MIT licence): a
 # quarter of what the Python package embeds.
@@ -82,17 +81,11 @@ def stage_table(stages: list[StageContent]) -> Table | None:
         git = last.get("git") or {}
         revision = f"{git.get('revision', '')[:10]}{' with changes' if git.get('dirty') else ''}" if git else "-"
         torch = (last.get("packages") or {}).get("torch") or "-"
-        cells = [
-            Cell(stage.record.name),
-            Cell(stage.record.state),
-            Cell(str(max(len(stage.attempts), stage.record.attempts))),
-        ]
-        cells += [Cell(last.get("started_at", "-")), Cell(last.get("hostname", "-")), Cell(revision), Cell(torch)]
-        cells += [Cell(stage.record.identity or "-")]
+        cells = [stage.record.name, stage.record.state, str(max(len(stage.attempts), stage.record.attempts))]
+        cells += [last.get("started_at", "-"), last.get("hostname", "-"), revision, torch, stage.record.identity or "-"]
         rows.append(cells)
     headings = ("Stage", "State", "Attempts", "Last started", "Machine", "Revision", "torch", "Identity")
-    columns = (0, 1, 3, 4, 5, 6, 7)
-    return Table([Cell(heading) for heading in headings], rows, "Stages of the run.", text_columns=columns)
+    return Table.of(headings, rows, "Stages of the run.", text_columns=(0, 1, 3, 4, 5, 6, 7))
 
 
 def render_document(document: Document) -> str:

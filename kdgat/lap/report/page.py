@@ -123,31 +123,29 @@ def _group_table(group: Group) -> Table:
         default=None,
     )
     rows = [_method_cells(method, method.milliseconds == fastest) for method in group.methods]
-    header = [Cell("Method"), *(Cell(name) for name, _ in COLUMNS)]
+    header = ["Method", *(name for name, _ in COLUMNS)]
     timed = max((method.num_timed for method in group.methods), default=0)
     caption = f"{group.family}, n = {group.size:,}: {timed} timed, {group.num_checked:,} checked. In bold: the fastest."
     if group.verdict is not None:
         caption += f" {group.verdict.sentence[0].upper()}{group.verdict.sentence[1:]}."
-    return Table(header, rows, caption)
+    return Table.of(header, rows, caption)
 
 
-def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
+def _method_cells(method: MethodSummary, is_fastest: bool) -> list[str | Cell]:
     reach = method.times_scipy_range
+    note = "" if reach is None or method.name == "scipy" else f"{reach[0]:.2f} to {reach[1]:.2f}"
     return [
-        Cell(figures.label_of(method)),
-        Cell(format_share(method.gap_share)),
-        Cell(format_number(method.u_r2, 3)),
-        Cell(format_number(method.u_mae, 3)),
-        Cell(format_share(method.greedy_share)),
-        Cell(format_number(method.augmentations, 0)),
-        Cell(format_millions(method.scanned_entries)),
-        Cell("-" if method.own_seed_share is None else f"{method.own_seed_share:.0%}"),
-        Cell(format_number(method.seed_milliseconds)),
+        figures.label_of(method),
+        format_share(method.gap_share),
+        format_number(method.u_r2, 3),
+        format_number(method.u_mae, 3),
+        format_share(method.greedy_share),
+        format_number(method.augmentations, 0),
+        format_millions(method.scanned_entries),
+        "-" if method.own_seed_share is None else f"{method.own_seed_share:.0%}",
+        format_number(method.seed_milliseconds),
         Cell(format_number(method.milliseconds), is_best=is_fastest),
-        Cell(
-            format_number(method.times_scipy, 2),
-            note="" if reach is None or method.name == "scipy" else f"{reach[0]:.2f} to {reach[1]:.2f}",
-        ),
+        Cell(format_number(method.times_scipy, 2), note),
     ]
 
 

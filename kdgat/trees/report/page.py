@@ -9,7 +9,6 @@ from kdgat.base import MIB
 from kdgat.report import Document, RunContent, Section, provenance, training
 from kdgat.report.document import drawn
 from kdgat.run import FinishedRun, OutputDirectory, RunError, StageRecord, Table
-from kdgat.run.table import Cell
 from kdgat.trees.evaluation.results import (
     Memory,
     TreesResults,
@@ -130,14 +129,9 @@ def _memory(results: TreesResults) -> Section | None:
 
 def _memory_table(memory: Memory) -> Table:
     error = memory.predicted_bytes / memory.measured_bytes - 1 if memory.measured_bytes else 0.0
-    header = [Cell("Where"), Cell("Predicted MiB"), Cell("Measured MiB"), Cell("Prediction by measurement")]
-    row = [
-        Cell(memory.where),
-        Cell(f"{memory.predicted_bytes / MIB:,.1f}"),
-        Cell(f"{memory.measured_bytes / MIB:,.1f}"),
-        Cell(f"{error:+.1%}"),
-    ]
-    return Table(header, [row], "Peak memory.")
+    header = ["Where", "Predicted MiB", "Measured MiB", "Prediction by measurement"]
+    amounts = [f"{amount / MIB:,.1f}" for amount in (memory.predicted_bytes, memory.measured_bytes)]
+    return Table.of(header, [[memory.where, *amounts, f"{error:+.1%}"]], "Peak memory.")
 
 
 def _training(content: RunContent[TreesResults], missing: list[str]) -> Section:
@@ -158,17 +152,12 @@ def _name_of_fit(record: StageRecord, fit: str) -> str:
 
 def _data(content: RunContent[TreesResults], missing: list[str]) -> Section:
     results, section = content.results, Section("data", "Data")
-    header = [Cell("Split"), Cell("Trees"), Cell("Nodes"), Cell("Nodes per tree")]
-    rows = [
-        [
-            Cell(split),
-            Cell(f"{count:,}"),
-            Cell(f"{results.nodes.get(split, 0):,}"),
-            Cell(f"{results.nodes.get(split, 0) / count:.1f}" if count else "-"),
-        ]
-        for split, count in results.trees.items()
-    ]
-    section.tables.append(Table(header, rows, f"Median edge of the training trees: {results.median_edge:.4g}."))
+    rows = []
+    for split, count in results.trees.items():
+        nodes = results.nodes.get(split, 0)
+        rows.append([split, f"{count:,}", f"{nodes:,}", f"{nodes / count:.1f}" if count else "-"])
+    header = ["Split", "Trees", "Nodes", "Nodes per tree"]
+    section.tables.append(Table.of(header, rows, f"Median edge of the training trees: {results.median_edge:.4g}."))
     summary = _preparation(content, missing)
     if summary is None:
         return section
