@@ -76,7 +76,6 @@ def losses(stage: str, seeds: Seeds) -> Picture:
                 marker={"size": 4},
                 line={"color": colours[name], "width": 1.6},
                 name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
             )
         best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
@@ -90,7 +89,6 @@ def losses(stage: str, seeds: Seeds) -> Picture:
                 mode="markers",
                 marker={"symbol": "star", "size": 11, "color": BLACK},
                 name="kept weights",
-                legendgroup="kept weights",
                 hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
             )
             ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
@@ -152,7 +150,6 @@ def logged_shares(stage: str, seeds: Seeds, left_out: Sequence[str] = ()) -> Pic
                 marker={"size": 4},
                 line={"width": 1.6, **series_style(index + FIRST_SHARE_COLOUR)},
                 name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
             )
     figure.update_yaxes(range=[-0.03, 1.03])
