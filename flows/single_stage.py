@@ -102,7 +102,8 @@ def run_single_stage(
         if finished_outcome(directory) is not None and (text := directory.reopen()):
             log(f"{directory.path.name}: {text}")
         if (outcome := finished_outcome(directory)) is not None:
-            log(f"{directory.path.name} is finished already")
+            if not quiet:
+                log(f"{directory.path.name} is finished already")
             return outcome
         if resources is not None and not quiet:
             log(f"{directory.path.name} on {site.name}: {resources.describe()}")

@@ -28,6 +28,7 @@ from flows.parameters import (
 )
 from kdgat.cluster import LOCAL, Site
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.experiment.evaluation import evaluations_on
 from kdgat.experiment.family import FAMILY
 from kdgat.experiment.night import (
     TrainedModel,
@@ -48,7 +49,7 @@ from kdgat.family.night import (
     is_registered,
 )
 from kdgat.registry import ModelEntry, Promotion, Registry, RegistryError
-from kdgat.run import OutputDirectory
+from kdgat.run import FinishedRun, OutputDirectory
 from kdgat.stage import FailureKind, Finished, RunDirectory
 
 OF_THE_MODEL: Final = (FailureKind.BAD_INPUT, FailureKind.ERROR, FailureKind.NUMERIC)  # another try ends the same
@@ -157,7 +158,8 @@ class ExperimentNight(Night):
         """
         try:
             self.registry.verify(other)
-            specs = model.evaluations_of(OutputDirectory(self.registry.model_path(other.id)))
+            registered = FinishedRun(OutputDirectory(self.registry.model_path(other.id)))
+            specs = [spec for _, spec in evaluations_on(registered, model.samples)]
         except ValueError as error:
             return str(error)
         found = []

@@ -1,6 +1,5 @@
 """`kdgat check FILE`: whether a training of one's own model, killed and resumed, ends with the same weights."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,9 +13,7 @@ app = typer.Typer()
 @app.command("check")
 def check(
     source: Annotated[str, typer.Argument(metavar="FILE", help="Python file, or package.module:name.")],
-    root: Annotated[
-        Path | None, typer.Option("--root", help="Folder or file that the data function receives as root.")
-    ] = None,
+    root: options.Root = None,
     overrides: options.Overrides = None,
 ) -> None:
     """Train some steps of each stage whole, and again killed four times, and compare every weight bit by bit.

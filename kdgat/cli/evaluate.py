@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from kdgat.base import say
+from kdgat.base import check_file, say
 from kdgat.cli import options
 from kdgat.cli.options import JobOptions, spread
 from kdgat.stage import garbage_kept
@@ -26,9 +26,11 @@ Dataset = Annotated[
 
 
 def evaluate_command(family: "Family") -> Any:
-    """Return the command that evaluates one family; None of one that detects nothing."""
+    """Return the command that evaluates one family; None of one whose runs can only be measured on their own tests."""
     from kdgat.family import Detects
 
+    if family.name == "experiment":
+        return spread(evaluate_experiment)
     if not isinstance(family, Detects):
         return None
     detects: Detects = family
@@ -51,8 +53,6 @@ def evaluate_command(family: "Family") -> Any:
         is one. F1 stands in the JSON under `scenarios.<scenario>.f1`, and under `f1.<scenario>`. With --site NAME a
         job of a cluster does it, with its directory below `evaluations/` of the run.
         """
-        from kdgat.base import check_file
-        from kdgat.cli.tables import output_console, print_tables
         from kdgat.family import ScoringRequest
         from kdgat.run import OutputDirectory
 
@@ -65,18 +65,64 @@ def evaluate_command(family: "Family") -> Any:
             results = _score_here(detects, request, quiet=quiet)
         else:
             results = _score_in_job(family, detects, request, where, resources, quiet=quiet)
-        if json_path is not None:
-            json_path.parent.mkdir(parents=True, exist_ok=True)
-            results.write(json_path)
         if not quiet:
             for note in detects.notes(results):
                 say(note)
-        console = output_console()
-        print_tables(console, family.tables(results), has_details=tables)
-        if json_path is not None:
-            console.print(f"results  {json_path.absolute()}", soft_wrap=True)
+        _show(family, results, json_path, has_details=tables)
 
     return spread(command)
+
+
+def evaluate_experiment(
+    run: Annotated[Path, typer.Option("--run", help="Output directory of `kdgat train FILE`.")],
+    root: options.Root = None,
+    overrides: options.Overrides = None,
+    json_path: JsonPath = None,
+    quiet: options.Quiet = False,
+    *,
+    jobs_at: JobOptions,
+) -> None:
+    """Measure a finished run on other data: on what its data function returns for another --root or -O data.KEY=VALUE.
+
+    The code that it was trained with does it, on the test split; where there is none, on validation. What was measured
+    before is not measured again. With --site NAME jobs of a cluster do it.
+    """
+    from flows.single_stage import run_single_stage
+    from kdgat.experiment.evaluation import OtherData
+    from kdgat.family import find_family
+    from kdgat.run import EVALUATION, OutputDirectory
+    from kdgat.stage import Finished, RunDirectory
+    from kdgat.stage.outcome import exit_status
+
+    if json_path is not None:
+        check_file(json_path, "--json")
+    site, resources = jobs_at.read()
+    data = OtherData.of_run(OutputDirectory(run.absolute()), root, overrides or ())
+
+    def to_end(directory: RunDirectory, stage: str) -> Finished:
+        outcome = run_single_stage(directory.path, site, resources, quiet=quiet, like_stage=stage)
+        if not isinstance(outcome, Finished):
+            raise typer.Exit(exit_status(outcome))
+        return outcome
+
+    with site.creating_files():
+        prepared = data.prepare()
+        to_end(prepared, "prepare")
+        measured = {seed: to_end(directory, EVALUATION) for seed, directory in data.evaluations(prepared)}
+    _show(find_family("experiment"), data.results(measured), json_path)
+
+
+def _show(family: "Family", results: "RunResults", json_path: Path | None, *, has_details: bool = False) -> None:
+    """Write the results where that is asked for, and print them."""
+    from kdgat.cli.tables import output_console, print_tables
+
+    console = output_console()
+    if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
+        results.write(json_path)
+    print_tables(console, family.tables(results), has_details=has_details)
+    if json_path is not None:
+        console.print(f"results  {json_path.absolute()}", soft_wrap=True)
 
 
 def _score_here(detects: "Detects", request: "ScoringRequest", *, quiet: bool) -> "RunResults":

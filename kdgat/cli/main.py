@@ -64,7 +64,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory, as a cluster job does."),
-    "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
+    "evaluate": CommandGroup("kdgat.cli.evaluate", "Measure what a finished run has trained on other data."),
     "detect": CommandGroup("kdgat.cli.detect", "Find attacks in a log, in a file that grows, or on a bus."),
     "profile": CommandGroup(
         "kdgat.cli.profile", "Learn what is usual of one vehicle, from minutes of it without attacks."
@@ -81,7 +81,7 @@ TOPICS: dict[str, tuple[str, tuple[str, ...]]] = {
         "kdgat train trees --out runs/trees",
         ("plan", "estimate", "train", "sweep", "config", "runs", "report"),
     ),
-    "Train a model of your own": ("kdgat check net.py", ("new", "check")),
+    "Train a model of your own": ("kdgat check net.py", ("new", "check", "evaluate")),
     "Watch a CAN bus": ("kdgat detect drive.log", ("data", "detect", "profile", "evaluate")),
     "Solve assignment problems": ("kdgat lap solve costs.npy", ("lap",)),
     "Keep models trained": ("kdgat night my_cars --inbox inbox", ("night", "model")),

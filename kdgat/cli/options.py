@@ -47,6 +47,7 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("-O", "--override", metavar="KEY=VALUE", help="Set one key, as in -O training.max_epochs=2."),
 ]
+Root = Annotated[Path | None, typer.Option("--root", help="Folder or file that the data function receives as root.")]
 Out = Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")]
 ParallelStages = Annotated[
     int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors and GPUs).")

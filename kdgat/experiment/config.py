@@ -39,6 +39,11 @@ class ExperimentConfig(RunConfig):
         description="folder or file that the data function receives as root; --root",
         json_schema_extra={"pattern": "^/"},
     )
+    same_code: str | None = Field(
+        None,
+        description="output directory of a run whose stages' code this one is taken to have; --same-code",
+        json_schema_extra={"pattern": "^/"},
+    )
     model: dict[str, Any] = Field(default={}, description="arguments of the module, as -O model.hidden=128")
     data: dict[str, Any] = Field(default={}, description="arguments of the data function, as -O data.largest=64")
 

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 OPTIONS: Final = (
     Option("source", "Python file, or package.module:name, that holds the Experiment.", "source", is_required=True),
     Option("root", "Folder or file that the data function receives as root.", "root", type=Path),
+    Option(
+        "same_code",
+        "Run whose stages stay as they are: the code has changed in nothing that counts.",
+        "same_code",
+        Path,
+    ),
 )
 
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import torch
 from lightning import LightningModule
+from lightning.pytorch.utilities.model_helpers import is_overridden
 from torch import nn
 
 from kdgat.experiment.config import typed_arguments
 from kdgat.experiment.declaration import Experiment, ExperimentError
 from kdgat.stage import StageInputError
-from kdgat.training import load_weights
+from kdgat.training import TrainingConfig, load_weights
 from kdgat.training.random_state import separate_randomness
 from kdgat.training.steps import Steps
 from kdgat.training.weights import read_weights
+
+# Keys of `training` that say how AdamW learns, where a module brings no optimizer of its own.
+OF_ADAMW: Final = ("learning_rate", "weight_decay", "schedule", "warmup_fraction", "final_learning_rate_fraction")
 
 
 def make_module(experiment: Experiment, arguments: Mapping[str, Any]) -> LightningModule:
@@ -42,14 +46,14 @@ def trained_module(experiment: Experiment, path: Path) -> LightningModule:
 
 
 def check_module(
-    experiment: Experiment, stage: str, arguments: Mapping[str, Any], frozen: Sequence[str]
+    experiment: Experiment, stage: str, arguments: Mapping[str, Any], frozen: Sequence[str], training: TrainingConfig
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all weights, and refuse before anything is prepared what the first step would refuse.
 
     No memory is needed, where that is possible.
 
     Raises:
-        ExperimentError: if the module cannot be made with these arguments.
+        ExperimentError: if the module cannot be made with these arguments, or keys of `training` count for nothing.
         UserError: if it wants what no training here does (manual optimization, its own loaders, unknown hooks).
     """
     try:
@@ -68,6 +72,13 @@ def check_module(
         ) from error
     Steps(module)
     freeze(module, frozen)
+    if is_overridden("configure_optimizers", module):
+        for key in OF_ADAMW:
+            if (value := getattr(training, key)) != TrainingConfig.model_fields[key].default:
+                raise ExperimentError(
+                    f"stage {stage}: training.{key}={value} would count for nothing: {type(module).__name__} has its "
+                    "own configure_optimizers; make it an argument of the module, -O model.KEY=VALUE"
+                )
     return {name: tuple(tensor.shape) for name, tensor in module.state_dict().items()}
 
 

@@ -17,7 +17,7 @@ from kdgat.experiment.results import knows_direction
 from kdgat.family.night import ModelSource, content_hash
 from kdgat.registry import Promotion
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, Run
-from kdgat.stage import RunDirectory, StageInput, StageSpec
+from kdgat.stage import RunDirectory, StageInput
 
 PARTS: Final = ("files", "code")  # of what stages depend on; the rest is the configuration
 
@@ -60,17 +60,6 @@ class TrainedModel:
             measured_on={split: one.sha256[:16] for split, one in samples.items()},
         )
         return cls(source, mean_scores(run.outcome(record).metrics for record in evaluations), samples)
-
-    def evaluations_of(self, other: OutputDirectory) -> list[StageSpec]:
-        """Plan to measure another model on the samples of this one, by its own code: a stage for each of its seeds."""
-        found = []
-        for record in FinishedRun(other).evaluations().values():
-            stage = other.stage_directory(record)
-            spec = stage.read_spec()
-            weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(stage.path))
-            # The spec carries the text of its source: the folders that it was read from may be gone.
-            found.append(spec.model_copy(update={"inputs": {**self.samples, WEIGHTS: weights}, "reads": ()}))
-        return found
 
 
 def mean_scores(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ExperimentConfig, takes_root
 from kdgat.experiment.declaration import PREPARE, TRAINING, Experiment, ExperimentError
 from kdgat.experiment.source import SUFFIX, Source, load_experiment, read_source
-from kdgat.run import EVALUATION, PlannedStage
+from kdgat.run import EVALUATION, OutputDirectory, PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference
 from kdgat.training import TrainingConfig
@@ -94,7 +94,17 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
         sections["code"] = network_digest(experiment, source)
         planned = KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", SCALE, seed, sections, inputs)
         plan.append(_planned(config, source, planned))
-    return plan
+    return plan if config.same_code is None else _with_code_of(OutputDirectory(Path(config.same_code)), plan)
+
+
+def _with_code_of(output: OutputDirectory, plan: list[PlannedStage]) -> list[PlannedStage]:
+    """Return stages whose code is taken to be what those of a run had; RunError if that is none."""
+    known = {
+        record.name: output.stage_directory(record).read_spec().config["code"]
+        for record in output.read_index("experiment").stages
+        if record.directory
+    }
+    return [replace(one, config={**one.config, "code": known.get(one.name, one.config["code"])}) for one in plan]
 
 
 def network_digest(experiment: Experiment, source: Source, curriculum: Any = None) -> str:
@@ -102,6 +112,19 @@ def network_digest(experiment: Experiment, source: Source, curriculum: Any = Non
     parts = (experiment.module, experiment.collate, curriculum)
     digests = [code_digest(one, source) for one in parts if one is not None]
     return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def digest_of_root(experiment: Experiment, root: Path | None) -> str:
+    """Return the digest of what the data function reads; ExperimentError if a root is missing, or given for nothing."""
+    if not takes_root(experiment.data):
+        if root is not None:
+            raise ExperimentError(f"root={root}: the data function has no argument `root` that receives it")
+        return ""
+    if root is None:
+        raise ExperimentError("root is missing: name the folder of the data, --root FOLDER")
+    if not root.exists():
+        raise ExperimentError(f"root {root} is not there: name the folder of the data, --root FOLDER")
+    return files_digest(root)
 
 
 def files_digest(root: Path) -> str:
@@ -137,7 +160,8 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
 
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for stage in experiment.stages:
-        shapes[stage.name] = check_module(experiment, stage.name, config.arguments("model", stage.name), stage.frozen)
+        arguments, training = config.arguments("model", stage.name), config.training_for(stage.name)
+        shapes[stage.name] = check_module(experiment, stage.name, arguments, stage.frozen, training)
         before = experiment.predecessor(stage.name)
         if before is not None and shapes[before] != shapes[stage.name]:
             name, *_ = sorted(dict(shapes[before].items() ^ shapes[stage.name].items()))
@@ -150,7 +174,8 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
 
 def _preparations(config: ExperimentConfig, experiment: Experiment, source: Source) -> dict[str, PlannedStage]:
     """Return the preparation of each stage; stages with the same arguments share one."""
-    code, files = code_digest(experiment.data, source), _files(config)
+    root = None if config.root is None else Path(config.root)
+    code, files = code_digest(experiment.data, source), digest_of_root(experiment, root)
     found: dict[str, PlannedStage] = {}
     for stage in experiment.stages:
         arguments = config.arguments("data", stage.name)
@@ -159,19 +184,6 @@ def _preparations(config: ExperimentConfig, experiment: Experiment, source: Sour
         sections = {"arguments": arguments, "code": code, "files": files, "is_packed": experiment.collate is None}
         found[stage.name] = same[0] if same else _planned(config, source, KINDS[PREPARE].plan(name, SCALE, 0, sections))
     return found
-
-
-def _files(config: ExperimentConfig) -> str:
-    if not takes_root(config.experiment.data):
-        if config.root is not None:
-            raise ExperimentError(f"root={config.root}: the data function has no argument `root` that receives it")
-        return ""
-    if config.root is None:
-        raise ExperimentError("root is missing: name the folder of the data, --root FOLDER")
-    root = Path(config.root)
-    if not root.exists():
-        raise ExperimentError(f"root {root} is not there: name the folder of the data, --root FOLDER")
-    return files_digest(root)
 
 
 def _planned(config: ExperimentConfig, source: Source, planned: PlannedStage, stage: str = "") -> PlannedStage:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kdgat.run import FinishedRun, Measure, OutputDirectory, Table
+from kdgat.run.directory import RunIndex
 from kdgat.run.results import RunResults, origin
 
 # Parts of names of metrics: the last one that is known says whether less or more of it is better.
@@ -91,16 +92,18 @@ class ExperimentResults(RunResults):
 def collect_results(output: OutputDirectory) -> ExperimentResults:
     """Read the evaluations of all seeds, write results.json and return it; errors as of `FinishedRun`."""
     run = FinishedRun(output)
-    metrics: dict[str, dict[str, float | None]] = {}
     evaluations = sorted(run.evaluations().items())
-    for seed, record in evaluations:
-        for name, value in run.outcome(record).metrics.items():
-            metrics.setdefault(name, {})[str(seed)] = value if math.isfinite(value) else None
-    results = ExperimentResults(
-        **origin(run.index.config),
-        seeds=[seed for seed, _ in evaluations],
-        source=run.index.config["source"],
-        metrics=metrics,
-    )
+    results = results_of(run.index, {seed: run.outcome(record).metrics for seed, record in evaluations})
     results.write(output.results_path)
     return results
+
+
+def results_of(index: RunIndex, measured: Mapping[int, Mapping[str, float]]) -> ExperimentResults:
+    """Return the results of a run from what its module logged, by seed."""
+    metrics: dict[str, dict[str, float | None]] = {}
+    for seed, values in measured.items():
+        for name, value in values.items():
+            metrics.setdefault(name, {})[str(seed)] = value if math.isfinite(value) else None
+    return ExperimentResults(
+        **origin(index.config), seeds=list(measured), source=index.config["source"], metrics=metrics
+    )

@@ -32,6 +32,14 @@ def test_a_plan_refuses_what_no_training_would_take(source: Path, old: str, new:
         plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}))
 
 
+def test_keys_of_adamw_are_refused_beside_an_optimizer_of_the_module_s_own(source: Path) -> None:
+    overrides = ["training.learning_rate=0.1"]
+    with pytest.raises(UserError, match=r"training\.learning_rate=0\.1 would count for nothing: Net has its own"):
+        plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, overrides))
+    source.write_text(source.read_text().replace(OPTIMIZERS, "    def other_optimizers"))
+    assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, overrides))
+
+
 def test_a_module_that_looks_at_values_is_planned(source: Path) -> None:
     text = source.read_text()
     source.write_text(text.replace(ENCODER, f"        assert torch.ones(2).sum().item() == 2\n{ENCODER}", 1))

@@ -11,10 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import yaml
+
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster import AttemptLedger, AttemptRecord
+from kdgat.cluster import AttemptLedger, AttemptRecord, load_site
 from kdgat.cluster.script import watcher_name
 from kdgat.run import run_locally
 from kdgat.stage import RunDirectory
@@ -210,3 +212,12 @@ def ending(run: ClusterRun) -> Iterator[ClusterRun]:
         yield run
     finally:
         run.stop()
+
+
+def write_site(path: Path, image: Path, **changes: object) -> Path:
+    """Write the site of the test cluster with an image, and a folder on the node's own disk that holds nothing else."""
+    (path / "local").mkdir(exist_ok=True)
+    keys = {"image": str(image), "node_local": str(path / "local"), **changes}
+    site = path / "image-site.yaml"
+    site.write_text(yaml.safe_dump(load_site("slurm-test-image").model_dump(mode="json", exclude_none=True) | keys))
+    return site

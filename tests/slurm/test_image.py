@@ -14,18 +14,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 import flows
 import kdgat
 from kdgat.base import sha256_of_file
 from kdgat.can.evaluation.results import Results
 from kdgat.canbus.simulation import write_dataset
-from kdgat.cluster import AttemptLedger, AttemptRecord, load_site
+from kdgat.cluster import AttemptLedger, AttemptRecord
 from kdgat.run import OutputDirectory, StageState
 from kdgat.stage import RunDirectory
 from tests.container.built import source_image
-from tests.slurm.cluster_run import WORKER, ClusterRun, ending, stray_processes
+from tests.slurm.cluster_run import WORKER, ClusterRun, ending, stray_processes, write_site
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.command_line import run_kdgat
 from tests.support.small_runs import ALL_STAGES
@@ -97,15 +96,6 @@ def write_linked_dataset(path: Path) -> Path:
     for recording in (path / "archive" / "synthetic").iterdir():
         (path / "data" / "synthetic" / recording.name).symlink_to(recording)
     return path / "archive"
-
-
-def write_site(path: Path, image: Path, **changes: object) -> Path:
-    """Write the site of the test cluster with an image, and a folder on the node's own disk that holds nothing else."""
-    (path / "local").mkdir(exist_ok=True)
-    keys = {"image": str(image), "node_local": str(path / "local"), **changes}
-    site = path / "image-site.yaml"
-    site.write_text(yaml.safe_dump(load_site("slurm-test-image").model_dump(mode="json", exclude_none=True) | keys))
-    return site
 
 
 def stop_children(damaged: Hurt, slurm: PrivateSlurm, names: list[str]) -> None:
