@@ -1,9 +1,12 @@
-"""Compare a training step of an experiment with a bare loop and with Lightning's Trainer, on the same graphs.
+"""Compare batches and training steps of an experiment with those of others, on the same graphs.
+
+Batches of samples, packed and one by one, are compared with those of PyG's loader, by the time of an epoch, order and
+all; a step with a bare loop and with Lightning's Trainer.
 
 The bare loop of PyTorch clips, saves and logs nothing, over batches that lie ready or come from PyG's loader; the
 Trainer has neither logger nor checkpoints. kdgat does all that it does by default: packed samples, means of what is
-logged, a check of every loss, progress, a checkpoint a minute. Times are processor times of a step, the first ones left
-out. Sides take turns; ratios are medians of turns with their quartiles.
+logged, a check of every loss, progress, a checkpoint a minute. Times are processor times, the first steps left out.
+Sides take turns; ratios are medians of turns with their quartiles.
 
 Run: OMP_NUM_THREADS=1 python benchmarks/training_overhead.py [--seconds 1] [--turns 9] [--batch-sizes 32 128 256]
 """
@@ -13,7 +16,7 @@ import logging
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +25,8 @@ import torch
 from lightning import LightningModule, Trainer
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from numpy.typing import NDArray
-from sample_batches import NUM_FEATURES, random_graphs  # beside this script
 from torch import Tensor, nn
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GAT, GIN, global_add_pool
 
@@ -33,13 +35,30 @@ from kdgat.stage import RunDirectory
 from kdgat.training import GraphSource, TrainingConfig
 from kdgat.training.fit import fit
 
+NUM_FEATURES = 16
 NUM_NODES = 20
+NUM_BATCHES = 30  # of an epoch that trains nothing
 WARM_UP = 3  # steps that are not counted
 MOST_STEPS = 400
 NETWORKS: dict[str, Callable[[], Any]] = {
     "GIN, hidden 32": lambda: GIN(NUM_FEATURES, 32, 3, dropout=0.1),  # that of `kdgat new`
     "GAT, hidden 64": lambda: GAT(NUM_FEATURES, 64, 3, heads=4, dropout=0.1),
 }
+
+
+def random_graphs(number: int, num_nodes: int) -> list[Data]:
+    """Return graphs shaped as molecules: a ring with some bridges, features of nodes and edges, a target."""
+    generator = torch.Generator().manual_seed(0)
+    found = []
+    for _ in range(number):
+        size = int(torch.randint(num_nodes // 2, num_nodes * 3 // 2 + 1, (1,), generator=generator))
+        ring = torch.stack([torch.arange(size), torch.arange(size).roll(-1)])
+        bridges = torch.randint(0, size, (2, size // 8), generator=generator)
+        edge_index = torch.cat([ring, bridges, ring.flip(0), bridges.flip(0)], 1)
+        x = torch.randn(size, NUM_FEATURES, generator=generator)
+        edge_attr = torch.randn(edge_index.shape[1], 4, generator=generator)
+        found.append(Data(x=x, edge_index=edge_index, edge_attr=edge_attr, y=x[:, :2].prod(1).sum().view(1)))
+    return found
 
 
 class Clock:
@@ -139,6 +158,30 @@ def train_by_trainer(module: Regression, graphs: list[Data], batch_size: int) ->
     trainer.fit(module, DataLoader(graphs, batch_size, shuffle=True), DataLoader(graphs[:batch_size], batch_size))
 
 
+def compare_batches(num_nodes: int, batch_size: int, turns: int, folder: Path) -> None:
+    """Print how long batches take, for graphs and batches of these sizes."""
+    graphs = random_graphs(NUM_BATCHES * batch_size, num_nodes)
+
+    def of_samples(name: str, collate: Any) -> Callable[[], Iterable[Any]]:
+        write_samples(folder / name, graphs, collate)
+        source = Samples(folder / name, collate).source(TrainingConfig(batch_size=batch_size), 0, shuffle=True)
+        return lambda: (source.gather(indices) for indices in source.plan(0))
+
+    sides: dict[str, Callable[[], Iterable[Any]]] = {
+        "PyG's loader": lambda: DataLoader(graphs, batch_size, shuffle=True),
+        "packed": of_samples("packed", None),
+        "one by one": of_samples("single", Batch.from_data_list),
+    }
+    times: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(turns):
+        for name, batches in sides.items():
+            began = time.process_time()
+            for _ in batches():
+                pass
+            times[name].append((time.process_time() - began) / NUM_BATCHES)
+    print_times(f"{batch_size} graphs of {num_nodes} nodes, batches alone", times, [np.array(times["PyG's loader"])])
+
+
 def compare(network: str, batch_size: int, seconds: float, turns: int, folder: Path) -> None:
     """Print the sides of one network and batch size."""
     some = random_graphs(8 * batch_size, NUM_NODES)
@@ -162,10 +205,15 @@ def compare(network: str, batch_size: int, seconds: float, turns: int, folder: P
             module = Regression(network)
             train(module)
             times[name].append(module.clock.per_step())
-    ready_s, loaded_s = (np.array(times[name]) for name in list(sides)[::2][:2])
-    print(f"{network}, {batch_size} graphs of {NUM_NODES} nodes, {num_steps} steps")
+    bare = [np.array(times[name]) for name in list(sides)[::2][:2]]
+    print_times(f"{network}, {batch_size} graphs of {NUM_NODES} nodes, {num_steps} steps", times, bare)
+
+
+def print_times(title: str, times: Mapping[str, list[float]], others: Sequence[NDArray[np.float64]]) -> None:
+    """Print the median time of each side, and its ratios to others."""
+    print(title)
     for name, found in times.items():
-        ratios = "".join(f"  {describe(np.array(found) / bare):20}" for bare in (ready_s, loaded_s))
+        ratios = "".join(f"  {describe(np.array(found) / other):20}" for other in others)
         print(f"  {name:24}{np.median(found) * 1e3:9.3f} ms{ratios}")
 
 
@@ -176,7 +224,7 @@ def describe(ratios: NDArray[np.float64]) -> str:
 
 
 def main() -> None:
-    """Compare the sides for each network and batch size."""
+    """Compare batches of small and larger graphs, and steps of each network."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--turns", type=int, default=9)
@@ -185,6 +233,10 @@ def main() -> None:
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     torch.set_num_threads(1)
+    for num_nodes in (NUM_NODES, 10 * NUM_NODES):
+        for batch_size in arguments.batch_sizes:
+            with tempfile.TemporaryDirectory() as folder:
+                compare_batches(num_nodes, batch_size, arguments.turns, Path(folder))
     print(f"{'':38}over bare, batches ready / over bare, PyG's loader")
     for network in NETWORKS:
         for batch_size in arguments.batch_sizes:

@@ -6,11 +6,10 @@ leaves the model in service alone and new recordings unmarked: the next one find
 
 from typing import Annotated, Any, Final
 
-from prefect import flow, tags
+from prefect import flow
 from prefect.client.schemas.objects import State
 from pydantic import NonNegativeFloat, PositiveInt
 
-from flows.lost_runs import mark_lost_runs, output_tag
 from flows.naming import night_name
 from flows.night.run import NightRun
 from flows.parameters import (
@@ -23,20 +22,13 @@ from flows.parameters import (
     as_site,
     failing_in_one_sentence,
 )
-from flows.suspension import held, suspended_in_order
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.inputs import refuse_within_dataset
-from kdgat.can.nightly.directory import NightlyDirectory
-from kdgat.can.nightly.run import (
-    FLOW_NAME,
-    Retrain,
-    StartFrom,
-    night_config,
-)
+from kdgat.can.nightly.run import Retrain, StartFrom, night_config
 from kdgat.cluster import LOCAL, Site
+from kdgat.family.night import FLOW_NAME, NightlyDirectory
 from kdgat.registry import PromotionRule, Registry
-from kdgat.run import OutputDirectory
 
 DEFAULT_RULE: Final = PromotionRule()
 
@@ -83,17 +75,9 @@ def nightly(
     config = night_config(config.completed(preset, overrides), profile)
     FAMILY.plan(config)  # what its training would refuse, before recordings are read
     refuse_within_dataset(config.data, out)
-    nightly_run = NightRun(
-        config,
-        Registry(registry.absolute()),
-        NightlyDirectory(out),
-        promotion,
-        as_site(site, command_line),
-        command_line,
-        profile,
+    where = as_site(site, command_line)
+    night = NightRun(
+        config, Registry(registry.absolute()), NightlyDirectory(out), where, command_line, promotion, profile
     )
-    site_files, tag = nightly_run.site.creating_files(), output_tag(OutputDirectory(nightly_run.directory.path))
-    with suspended_in_order(), site_files, held(nightly_run.directory.lock), tags(tag):
-        # Of nights, and of their training: it has the same tag.
-        mark_lost_runs(OutputDirectory(nightly_run.directory.path))
-        return nightly_run.run(inbox, start_from, retrain, keep_runs, settle_s)
+    with night.begun():
+        return night.run(inbox, start_from, retrain, keep_runs, settle_s)

@@ -9,12 +9,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from prefect import Flow, get_run_logger, task
+from prefect import Flow, flow, get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
+from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.urls import url_for
 
 from flows.cancellation import in_any_thread, stopping_with_prefect
@@ -36,6 +37,12 @@ StageFuture = PrefectConcurrentFuture[Any]
 Futures = dict[str, StageFuture]  # by name of the stage
 # Writes the results of a run whose evaluations are done, and says in one sentence what they are.
 Publish = Callable[[OutputDirectory, Sequence[StageFuture]], str]
+
+
+def stages_flow(name: str, run_name: Callable[[], str]) -> Callable[[Callable[..., State[Any]]], Flow[..., State[Any]]]:
+    """Return what makes a flow of which each stage is a task run."""
+    runner: Any = ThreadPoolTaskRunner(sys.maxsize)
+    return flow(name=name, flow_run_name=run_name, task_runner=runner, retries=0, persist_result=False)
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, retries=0, persist_result=False)

@@ -1,21 +1,18 @@
 """The flow `sweep`: all trials of a sweep as one run, whose stages are executed as those of any other."""
 
-import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Unpack
 
-from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.states import Completed
-from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
 from flows.naming import sweep_name
 from flows.parameters import LOCAL_SITE, NO_REQUEST, StageExecution, as_site, check_output
-from flows.stages import StageFuture, execute, run_flow
+from flows.stages import StageFuture, execute, run_flow, stages_flow
 from kdgat.cluster import LOCAL, ResourceRequest, Site
 from kdgat.family import Sweep
 from kdgat.family.sweep import read_sweep
@@ -24,13 +21,7 @@ from kdgat.run import OutputDirectory, RunEnd
 FLOW_NAME: Final = "sweep"
 
 
-@flow(
-    name=FLOW_NAME,
-    flow_run_name=sweep_name,
-    task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
-    retries=0,
-    persist_result=False,
-)
+@stages_flow(FLOW_NAME, sweep_name)
 def sweep(
     *,
     out: Path,

@@ -5,15 +5,13 @@ type of the configuration. A family without one is trained by this flow.
 """
 
 import inspect
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Annotated, Any, Final, Unpack
 
-from prefect import Flow, flow
+from prefect import Flow
 from prefect.client.schemas.objects import State
-from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
@@ -32,7 +30,7 @@ from flows.parameters import (
     failing_in_one_sentence,
 )
 from flows.publication import publish_results
-from flows.stages import StageFuture, execute, run_flow
+from flows.stages import StageFuture, execute, run_flow, stages_flow
 from kdgat.cluster import LOCAL, ResourceRequest, Site
 from kdgat.family import Family, find_family
 from kdgat.run import OutputDirectory, RunConfig, RunEnd
@@ -41,13 +39,7 @@ FLOW_NAME: Final = "train"
 USUAL_OVERRIDES: Final = "`training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`"
 
 
-@flow(
-    name=FLOW_NAME,
-    flow_run_name=training_name,
-    task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
-    retries=0,
-    persist_result=False,
-)
+@stages_flow(FLOW_NAME, training_name)
 def train(
     *,
     family: str,
@@ -107,13 +99,7 @@ def training_flow(
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__name__, run.__qualname__, run.__module__ = named.__name__, named.__qualname__, named.__module__
         run.__doc__ = f"{named.__doc__}\n\nArgs:\n{arguments}"
-        return flow(
-            name=named.__name__.replace("_", "-"),
-            flow_run_name=training_name,
-            task_runner=ThreadPoolTaskRunner(sys.maxsize),  # type: ignore[arg-type]
-            retries=0,
-            persist_result=False,
-        )(run)
+        return stages_flow(named.__name__.replace("_", "-"), training_name)(run)
 
     return make
 

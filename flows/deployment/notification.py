@@ -19,7 +19,7 @@ from flows.deployment.installation import NOTIFY_VARIABLE
 from flows.lost_runs import LOST
 from flows.night.events import NightEvent
 from kdgat.base import UserError
-from kdgat.can.nightly.run import FLOW_NAME
+from kdgat.family.night import FLOW_NAME
 
 BLOCK: Final = "kdgat-nights"
 OFF: Final = "off"

@@ -42,8 +42,8 @@ from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
 from kdgat.base import UserError, wait_until, write_json_atomically
 from kdgat.can.nightly.new_recordings import holds_files
-from kdgat.can.nightly.run import FLOW_NAME
 from kdgat.canbus.catalog import load_catalog
+from kdgat.family.night import FLOW_NAME
 
 AUTOMATION: Final = "crash runs whose process died"
 SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late

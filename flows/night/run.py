@@ -5,69 +5,57 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from prefect import get_run_logger, task
-from prefect.artifacts import create_markdown_artifact
-from prefect.cache_policies import NO_CACHE
+from prefect import get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can import can
-from flows.cancellation import in_any_thread, stopping_with_prefect
-from flows.naming import artifact_key
+from flows.night.base import Night, publish
 from flows.night.events import NightEvent, tell
-from flows.night.gate import BY, compared_with, put_into_service, remove_old_runs, train
-from flows.shown_attempts import api_may_fail, shown
-from flows.signals import stop_on_signals
-from flows.single_stage import run_single_stage
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison, make_comparison, read_comparison
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
-from kdgat.can.nightly.registered import ModelSource, model_source
+from kdgat.can.nightly.registered import model_source
 from kdgat.can.nightly.report import NightlyReport, idle_run
 from kdgat.can.nightly.run import (
     ComparisonPlan,
     Retrain,
     StartFrom,
+    choose_run,
     plan_comparison,
     reason_to_train,
     run_config,
 )
 from kdgat.canbus.reading import ReadingProcess
-from kdgat.cluster import ResourceRequest, Site, StopRequest
-from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, Registry, RegistryError, judge
+from kdgat.family.night import ModelSource, NightlyRecord
+from kdgat.registry import ModelEntry, Promotion, PromotionRule, RegistryError, judge
 from kdgat.registry.promotion import best_models, ceiling, lost_scenarios
-from kdgat.run import EVALUATION
 from kdgat.stage import Failed as StageFailed
-from kdgat.stage import Finished, Outcome, RunDirectory
 
-ARTIFACT_KEY: Final = "night"
 MAX_DECISIONS: Final = 3  # of one night, where the model in service changes while it compares
 
 
 @dataclass
-class NightRun:
-    """One night: what its parts share."""
+class NightRun(Night):
+    """A night of a dataset."""
+
+    family = FAMILY.name
 
     config: CanConfig
-    registry: Registry
-    directory: NightlyDirectory
     rule: PromotionRule
-    site: Site
-    command_line: ResourceRequest
     profile: Path | None = None
 
     @property
-    def dataset(self) -> str:
+    def name(self) -> str:
+        """Return the dataset."""
         return self.config.data.dataset
 
     def run(
         self, inbox: Path | None, start_from: StartFrom, retrain: Retrain, keep_runs: int, settle_s: float
     ) -> State[Any]:
         logger = get_run_logger()
-        current = self.registry.in_service(FAMILY.name, self.dataset)
+        current = self.in_service()
         ledger = NightlyLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
         if inbox is not None and not inbox.exists():
@@ -87,43 +75,30 @@ class NightRun:
             logger.warning("%s: the run of a night that did not end, %.1f MB", path, num_bytes / 1e6)
         reason = reason_to_train(new_recordings, self.config, self.registry, ledger.model, retrain)
         if not reason:
-            held = None if current is None else self.registry.read().held(FAMILY.name, self.dataset)
+            held = None if current is None else self.registry.read().held(FAMILY.name, self.name)
             sentence, text = idle_run(
-                self.dataset, new_recordings, None if current is None else current.id, held, unfinished
+                self.name, new_recordings, None if current is None else current.id, held, unfinished
             )
             self.directory.write_report("refused" if new_recordings.all_refused else "nothing-new", text)
-            publish(text, self.dataset)
+            publish(text, self.name)
             if new_recordings.all_refused:  # whoever put them there believes that they are learned from
                 return Failed(message=f"{sentence}; {new_recordings.describe_refusals()}")
             return Completed(message=sentence)
         logger.info("training: %s", reason)
         if new_recordings.newly_refused:
-            tell(NightEvent.REFUSED, self.dataset, new_recordings.describe_refusals())
+            tell(NightEvent.REFUSED, self.name, new_recordings.describe_refusals())
 
         start = current.id if current is not None and start_from == "current" else None
-        path, record = self.directory.choose_run(self.config, new_recordings, start)
+        path, record = choose_run(self.directory, self.config, new_recordings, start)
         config = run_config(self.config, new_recordings, self.registry, record.start)
         logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
-        state = train(can, config, path, self.site, self.command_line)
-        if state.is_cancelled():
-            return Cancelled(message=f"{state.message}; the next night goes on from there")
-        if not state.is_completed():
-            return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
-        source = model_source(path)
-        decided = self._decided(path, record, source, config, new_recordings.recordings)
+        if (ended := self.train(can, config, path)) is not None:
+            return ended
+        decided = self._decided(path, record, model_source(path), config, new_recordings.recordings)
         if isinstance(decided, State):
             return decided
         against, comparison, entry, decision, record = decided
-        self.registry.note(
-            Judgement(
-                model=entry.id,
-                compared_with=None if against is None else against.id,
-                accepted=decision.accepted,
-                reasons=decision.reasons,
-                by=BY,
-            )
-        )
-
+        refused = self.note(record, decision)
         ledger.done, ledger.model = new_recordings.recordings, entry.id
         now_in_service = entry if decision.accepted else against
         warning = (
@@ -133,9 +108,8 @@ class NightRun:
         )
         if warning:
             logger.warning("%s", warning)
-        refused = self.registry.read().refused_since_promotion(FAMILY.name, self.dataset)
         report = NightlyReport(
-            dataset=self.dataset,
+            dataset=self.name,
             new_recordings=new_recordings,
             record=record,
             entry=entry,
@@ -149,16 +123,7 @@ class NightRun:
             warning=warning,
             refused=refused,
         )
-        self.directory.write_report(path.name, report.markdown())
-        ledger.write(self.directory.ledger_path)
-        self.directory.close_runs(entry.id)
-        publish(report.markdown(), self.dataset)
-        if decision.accepted:
-            tell(NightEvent.PROMOTED, self.dataset, report.sentence())
-        elif standstill := report.standstill():
-            tell(NightEvent.STANDSTILL, self.dataset, standstill)
-        remove_old_runs(self.directory, keep_runs)
-        return Completed(message=report.sentence())
+        return self.end(path, ledger, decision, report.sentence(), report.markdown(), report.standstill(), keep_runs)
 
     def _decided(
         self, path: Path, record: NightlyRecord, source: ModelSource, config: CanConfig, recordings: Mapping[str, str]
@@ -169,7 +134,7 @@ class NightRun:
         """
         logger = get_run_logger()
         for left in reversed(range(MAX_DECISIONS)):
-            against = compared_with(self.registry, FAMILY.name, self.dataset, source.content, record)
+            against = self.compared_with(source.content, record)
             others = self._held_to(against)
             contents = {NEW: source.content, "recordings": record.recordings}
             plan = plan_comparison(path, config, recordings, contents, self.registry, others, self.profile)
@@ -183,7 +148,7 @@ class NightRun:
                 return against, comparison, *self._decide(path, record, source, against, comparison)
             except RegistryError as error:
                 index = self.registry.read()
-                current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
+                current, held = index.in_service(FAMILY.name, self.name), index.held(FAMILY.name, self.name)
                 if held is None and current == (None if against is None else against.id):
                     raise  # nothing has changed: it is damaged, or busy
                 if not left:
@@ -201,15 +166,11 @@ class NightRun:
     def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison | State[Any]:
         """Score what is compared; the state in which the night ends where that fails or is asked to stop."""
         directory = make_comparison(path / "comparisons", plan.config)
-        if not directory.is_finished():
-            outcome = compare(directory, self.dataset, self.site, self.command_line)
-            if isinstance(outcome, StageFailed):
-                return Failed(
-                    message=f"comparison: {outcome.evidence}; the model in service stays, the next night tries again"
-                )
-            if not isinstance(outcome, Finished):
-                return Cancelled(message=f"{outcome.reason}; the next night goes on from there")
-        return plan.add_to(read_comparison(directory))
+        ended = self.measure(directory)
+        if isinstance(ended, StageFailed):
+            text = f"comparison: {ended.evidence}; the model in service stays, the next night tries again"
+            return Failed(message=text)
+        return ended if isinstance(ended, State) else plan.add_to(read_comparison(directory))
 
     def _decide(
         self,
@@ -220,24 +181,8 @@ class NightRun:
         comparison: Comparison,
     ) -> tuple[ModelEntry, Promotion, NightlyRecord]:
         """Register the model, and put it into service if the rule says so."""
-        other = None if against is None else against.id
         scores = comparison.metrics[NEW]
-        entry = self.registry.add(
-            source.files,
-            family=FAMILY.name,
-            dataset=self.dataset,
-            content=source.content,
-            parent=record.start,
-            metrics=scores,
-            provenance={
-                **source.provenance,
-                "compared_with": other,
-                "measured_on": comparison.test_sets(),
-            },
-        )
-        # Before the promotion: should this process die after it, the next one must know what it was compared with.
-        record = record.model_copy(update={"compared_with": other, "model": entry.id})
-        self.directory.write(path, record)
+        entry, record = self.register(path, record, source, against, scores, measured_on=comparison.test_sets())
         metrics, current_scores = comparison.metrics, comparison.metrics.get(IN_SERVICE)
         anchors = {name: found for name, found in metrics.items() if name not in (NEW, IN_SERVICE)}
         lost = [] if against is None else lost_scenarios(scores, against.metrics, self.rule)
@@ -250,29 +195,4 @@ class NightRun:
                 measured |= {against.id: current_scores, **anchors}
             return tuple(name for name in best_models(measured, self.rule) if name != entry.id)
 
-        return entry, put_into_service(self.registry, entry, decision, record, best), record
-
-
-@task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, retries=0, persist_result=False)
-def compare(directory: RunDirectory, dataset: str, site: Site, command_line: ResourceRequest) -> Outcome:
-    """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
-    logger = get_run_logger()
-    if site.scheduler == "slurm":
-        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION, begins_anew=True)
-    stop = StopRequest()
-    with stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop):
-        stage = Stage(
-            directory,
-            runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
-            stop=stop,
-            attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
-            on_line=lambda line: logger.info("%s", line),
-            site=site,
-        )
-        return run_to_end(stage).outcome
-
-
-def publish(text: str, dataset: str) -> None:
-    """Show the report of a night in the Prefect UI."""
-    with api_may_fail("report"):
-        create_markdown_artifact(text, key=artifact_key(ARTIFACT_KEY, dataset), description="what the night changed")
+        return entry, self.put_into_service(entry, decision, record, best), record

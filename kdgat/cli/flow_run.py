@@ -95,17 +95,27 @@ def _watching(output: "OutputDirectory", site: "Site") -> str | None:
 
 
 def detach_or_watch(
+    planned: "Run",
     output: "OutputDirectory",
     site: "Site",
     words: Sequence[str],
-    run: Callable[[], "RunEnd"],
-    print_results: Callable[["OutputDirectory"], None],
+    run: Callable[..., "RunEnd"],
     how: "RunOptions",
+    print_results: Callable[["OutputDirectory"], None] = lambda output: None,
 ) -> int:
     """Give a flow to a job that outlives this terminal, or run it and print what it came to; return the exit status.
 
-    The job repeats `words`, this command line; `run` starts the flow and returns when it has ended.
+    The job repeats `words`, this command line; `run` executes the plan by a flow and returns when it has ended.
     """
+    request = how.read()[1]
+
+    def run_ahead(_: "Console") -> "RunEnd":
+        from flows.open_run import head_start
+
+        parallel_stages, pool = how.parallel_stages, how.pool
+        with head_start(planned, output, site, request, parallel_stages, pool):
+            return run(parallel_stages=parallel_stages, pool=pool, site=site, command_line=request)
+
     if how.replan:
         with site.creating_files():
             output.give_up_plan()
@@ -117,7 +127,7 @@ def detach_or_watch(
         output.note_command(words)
     if how.detach:
         return 0
-    end = watch_flow(output, lambda _: run(), quiet=how.quiet)
+    end = watch_flow(output, run_ahead, quiet=how.quiet)
     return EXIT_STOPPED if end is None else report_end(end, output, print_results)
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from flows.deployment.installation import Installation
     from kdgat.can.config import CanConfig
-    from kdgat.can.nightly.directory import NightlyDirectory
+    from kdgat.family.night import NightlyDirectory
     from kdgat.registry import PromotionRule
     from kdgat.run import RunEnd
 
@@ -117,8 +117,8 @@ def night(
     require_recordings(config.data, inbox)
     if out is not None:
         refuse_within_dataset(config.data, out)
-    from kdgat.can.nightly.directory import NightlyDirectory
     from kdgat.can.nightly.run import night_config  # torch: only who makes no mistake waits for it
+    from kdgat.family.night import NightlyDirectory
 
     profile = None if profile is None else profile.absolute()
     config = night_config(config, profile)

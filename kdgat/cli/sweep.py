@@ -85,20 +85,13 @@ def sweep_command(family: "Family") -> Any:
         with site.creating_files(), output.lock():
             planned.write(output)
 
-        def run() -> "RunEnd":
-            from flows.open_run import head_start
+        def run(**execution: Any) -> "RunEnd":
+            with garbage_kept():
+                from flows.sweep import run_sweep  # Prefect, which takes seconds
 
-            parallel_stages, pool = how.parallel_stages, how.pool
-            with head_start(planned.run, output, site, request, parallel_stages, pool):
-                with garbage_kept():
-                    from flows.sweep import run_sweep  # Prefect, which takes seconds
+            return run_sweep(output, **execution)
 
-                return run_sweep(output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request)
-
-        def show(done: "OutputDirectory") -> None:
-            """Nothing: trials are no run with results of its own."""
-
-        status = detach_or_watch(output, site, context.obj, run, show, how)
+        status = detach_or_watch(planned.run, output, site, context.obj, run, how)
         if not how.detach and output.index_path.is_file():
             with site.creating_files():
                 print_outcomes(planned, output)

@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -38,22 +39,14 @@ def train_command(family: "Family") -> Any:
         if site.image is None:  # else the packages are those of the image
             config.require_loggers()
 
-        def run() -> "RunEnd":
-            from flows.open_run import head_start
+        def run(**execution: Any) -> "RunEnd":
+            with garbage_kept():
+                from flows.training import run_training  # Prefect, which takes seconds
 
-            parallel_stages, pool = how.parallel_stages, how.pool
-            with head_start(planned, output, site, request, parallel_stages, pool):
-                with garbage_kept():
-                    from flows.training import run_training  # Prefect, which takes seconds
+            return run_training(family, config, output, **execution)
 
-                return run_training(
-                    family, config, output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request
-                )
-
-        def show(done: "OutputDirectory") -> None:
-            print_results(family, done)
-
-        raise typer.Exit(detach_or_watch(output, site, context.obj, run, show, how))
+        show = partial(print_results, family)
+        raise typer.Exit(detach_or_watch(planned, output, site, context.obj, run, how, show))
 
     return spread(command, family.training_help, of_family=options.options_of(family.options))
 

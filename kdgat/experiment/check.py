@@ -115,9 +115,8 @@ def _check_stage(
         while True:
             seed_everything(seed)
             module = make()
-            watched: Any = _Watched(source(), module, seen, left)
             try:
-                fit(module, watched, validation, training, directory, seed)
+                fit(module, _watched(source(), module, seen, left), validation, training, directory, seed)
             except _KilledError:
                 continue
             return [*(seen[step] for step in sorted(seen)), _digests(module)]
@@ -130,25 +129,22 @@ def _check_stage(
     yield Finding(stage, what, _first_difference(whole, again))
 
 
-class _Watched:
-    """A source that notes the weights before each step, and is killed before some."""
+def _watched(
+    source: GraphSource, module: LightningModule, seen: dict[int, dict[str, str]], kills: set[int]
+) -> GraphSource:
+    """Let a source note the weights before each step, and be killed before some."""
+    gather = source.gather
 
-    def __init__(
-        self, source: GraphSource, module: LightningModule, seen: dict[int, dict[str, str]], kills: set[int]
-    ) -> None:
-        self._source, self._module, self._seen, self._kills = source, module, seen, kills
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._source, name)
-
-    def gather(self, indices: NDArray[np.int64]) -> Any:
-        """Return the batch of these samples, unless this is where the training is killed."""
-        step = self._module.global_step
-        if step in self._kills:
-            self._kills.remove(step)
+    def gather_watched(indices: NDArray[np.int64]) -> Any:
+        step = module.global_step
+        if step in kills:
+            kills.remove(step)
             raise _KilledError
-        self._seen[step] = _digests(self._module)
-        return self._source.gather(indices)
+        seen[step] = _digests(module)
+        return gather(indices)
+
+    source.gather = gather_watched  # type: ignore[method-assign]
+    return source
 
 
 def _digests(module: LightningModule) -> dict[str, str]:

@@ -47,14 +47,8 @@ class ExperimentFamily(Family):
 
     def plan(self, config: ExperimentConfig) -> Run:
         """Describe a run; ExperimentError or ConfigurationError names what cannot be planned."""
-        return Run(
-            family=self.name,
-            config=config,
-            plan=plan_experiment(config),
-            resources=config.resources,
-            num_threads=config.training.num_threads,
-            external_inputs=lambda planned: {},
-        )
+        plan = plan_experiment(config)
+        return Run(self.name, config, plan, config.resources, config.training.num_threads, lambda planned: {})
 
     def reads(self, config: ExperimentConfig) -> Any:
         """Return what decides which samples are read."""

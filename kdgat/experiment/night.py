@@ -5,22 +5,19 @@ The new model and the one in service are measured on the same samples: those tha
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean
-from typing import Any, Final
+from typing import Final
 
-from kdgat.base import UserError, sha256_of_file, unknown_key_text
+from kdgat.base import UserError, unknown_key_text
 from kdgat.base.configuration import without_keys
 from kdgat.experiment.results import knows_direction
+from kdgat.family.night import ModelSource, content_hash
 from kdgat.registry import Promotion
 from kdgat.run import WEIGHTS, FinishedRun, OutputDirectory, Run
 from kdgat.stage import RunDirectory, StageInput
-from kdgat.stage.provenance import read_attempts
 
 PARTS: Final = ("files", "code")  # of what stages depend on; the rest is the configuration
 
@@ -28,12 +25,12 @@ PARTS: Final = ("files", "code")  # of what stages depend on; the rest is the co
 def digests(run: Run) -> dict[str, str]:
     """Return the digests of what a planned run depends on: its files, its code, its configuration."""
     stages = [(one, without_keys(one.config, one.execution_keys)) for one in run.plan]
-    found = {part: _digest(sorted({config[part] for _, config in stages if part in config})) for part in PARTS}
+    found = {part: content_hash(sorted({config[part] for _, config in stages if part in config})) for part in PARTS}
     rest = [
         [one.name, one.code_version, sorted(one.inputs), {key: config[key] for key in config if key not in PARTS}]
         for one, config in stages
     ]
-    return {**found, "configuration": _digest(rest)}
+    return {**found, "configuration": content_hash(rest)}
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -45,42 +42,24 @@ def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 class TrainedModel:
     """A finished run as a model of a registry; its stages' specs say what its source was."""
 
-    files: dict[str, Path | bytes]  # path below the model's directory -> file, or content
-    content: str  # hash of what the stages were and of what they learned
+    source: ModelSource
     scores: dict[str, float]  # metric, as test.error -> mean over seeds
     samples: dict[str, StageInput]  # split -> file on which they were measured
-    provenance: dict[str, Any]
 
     @classmethod
     def of_run(cls, output: OutputDirectory) -> TrainedModel:
         """Collect it; RunError if the run has not finished."""
         run = FinishedRun(output)
-        records = list(run.records())
-        files: dict[str, Path | bytes] = {}
-        identities: dict[str, str] = {}
-        weights: list[str] = []
-        attempt: dict[str, Any] = {}
-        for record in records:
-            stage = output.stage_directory(record)
-            kept = [stage.spec_path, stage.outcome_path, stage.provenance_path, stage.metrics_path]
-            if WEIGHTS in run.outcome(record).artifacts:
-                kept.append(run.artifact(record, WEIGHTS))
-                weights.append(sha256_of_file(kept[-1]))
-                attempt = dict(read_attempts(stage.provenance_path)[-1])
-            files |= {path.relative_to(output.path).as_posix(): path for path in kept if path.is_file()}
-            identities[record.name] = stage.read_spec().identity()
-        files[output.index_path.name] = run.index.model_copy(update={"stages": records}).model_dump_json().encode()
-        evaluations = [output.stage_directory(record) for record in run.evaluations().values()]
-        samples = _samples(evaluations[0])
-        provenance: dict[str, Any] = {
-            **{key: attempt[key] for key in ("git", "packages", "python", "image") if key in attempt},
-            "config_hash": _digest(run.index.config)[:16],
-            "stages": identities,
-            "run": str(output.path),
-            "measured_on": {split: source.sha256[:16] for split, source in samples.items()},
-        }
-        scores = mean_scores(run.outcome(record).metrics for record in run.evaluations().values())
-        return cls(files, _digest([identities, weights]), scores, samples, provenance)
+        evaluations = list(run.evaluations().values())
+        samples = _samples(output.stage_directory(evaluations[0]))
+        source = ModelSource.of_run(
+            run,
+            (WEIGHTS,),
+            run.index.config,
+            config_hash=content_hash(run.index.config)[:16],
+            measured_on={split: one.sha256[:16] for split, one in samples.items()},
+        )
+        return cls(source, mean_scores(run.outcome(record).metrics for record in evaluations), samples)
 
 
 def mean_scores(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -153,7 +132,3 @@ def _samples(evaluation: RunDirectory) -> dict[str, StageInput]:
         name: one.model_copy(update={"path": str(one.resolve(evaluation.path).resolve())})
         for name, one in inputs.items()
     }
-
-
-def _digest(content: Any) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()

@@ -36,14 +36,7 @@ def lap_run(config: LapConfig) -> Run:
             return {split: StageInput.of_file(path) for split, path in files.items()}
         return {START: StageInput.of_file(starts[planned.name])} if planned.name in starts else {}
 
-    return Run(
-        family=FAMILY,
-        config=config,
-        plan=plan,
-        resources=stage_requests(config, plan),
-        num_threads=config.training.num_threads,
-        external_inputs=external_inputs,
-    )
+    return Run(FAMILY, config, plan, stage_requests(config, plan), config.training.num_threads, external_inputs)
 
 
 def _starts(config: LapConfig, plan: Sequence[PlannedStage]) -> dict[str, Path]:

@@ -16,7 +16,6 @@ from kdgat.base.configuration import write_yaml
 from kdgat.report.content import RunContent, StageContent
 from kdgat.report.style import Key, Picture
 from kdgat.run import Table
-from kdgat.run.table import Cell
 
 # The part of plotly.js that draws lines, markers and bars, as npm's plotly.js-basic-dist-min has it (MIT licence): a
 # quarter of what the Python package embeds.
@@ -40,6 +39,11 @@ class Section:
     is_open: bool = False
 
 
+def drawn(pictures: Mapping[str, Sequence[Picture | None]]) -> dict[str, list[Picture]]:
+    """Return the pictures of a section, without those of which there was nothing to draw."""
+    return {heading: [one for one in found if one is not None] for heading, found in pictures.items()}
+
+
 @dataclass(frozen=True)
 class Document:
     """The report of a run: its first screen, and sections that go into detail."""
@@ -57,14 +61,14 @@ class Document:
 
 def provenance(content: RunContent[Any]) -> Section:
     """Return the section that says where the numbers of the page come from."""
-    section = Section("provenance", "Where the numbers come from")
-    section.paragraphs.append("results.json beside this page holds every number of the evaluation.")
-    stages = stage_table(content.stages)
-    if stages is not None:
-        section.tables.append(stages)
-    if content.index is not None:
-        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
-    return section
+    stages, index = stage_table(content.stages), content.index
+    return Section(
+        "provenance",
+        "Where the numbers come from",
+        ["results.json beside this page holds every number of the evaluation."],
+        [] if stages is None else [stages],
+        folded_text={} if index is None else {"Configuration of the run": as_yaml(index.config)},
+    )
 
 
 def stage_table(stages: list[StageContent]) -> Table | None:
@@ -77,17 +81,11 @@ def stage_table(stages: list[StageContent]) -> Table | None:
         git = last.get("git") or {}
         revision = f"{git.get('revision', '')[:10]}{' with changes' if git.get('dirty') else ''}" if git else "-"
         torch = (last.get("packages") or {}).get("torch") or "-"
-        cells = [
-            Cell(stage.record.name),
-            Cell(stage.record.state),
-            Cell(str(max(len(stage.attempts), stage.record.attempts))),
-        ]
-        cells += [Cell(last.get("started_at", "-")), Cell(last.get("hostname", "-")), Cell(revision), Cell(torch)]
-        cells += [Cell(stage.record.identity or "-")]
+        cells = [stage.record.name, stage.record.state, str(max(len(stage.attempts), stage.record.attempts))]
+        cells += [last.get("started_at", "-"), last.get("hostname", "-"), revision, torch, stage.record.identity or "-"]
         rows.append(cells)
     headings = ("Stage", "State", "Attempts", "Last started", "Machine", "Revision", "torch", "Identity")
-    columns = (0, 1, 3, 4, 5, 6, 7)
-    return Table([Cell(heading) for heading in headings], rows, "Stages of the run.", text_columns=columns)
+    return Table.of(headings, rows, "Stages of the run.", text_columns=(0, 1, 3, 4, 5, 6, 7))
 
 
 def render_document(document: Document) -> str:

@@ -43,6 +43,11 @@ class Picture:
     keys: tuple[Key, ...] = ()  # the page draws the legend, once for neighbouring figures, because it can wrap lines
     is_wide: bool = False
 
+    def __post_init__(self) -> None:
+        """Let what a trace is called be the entry of the legend that shows it, unless it says another one."""
+        for trace in self.figure.data:
+            trace.legendgroup = trace.legendgroup or trace.name
+
 
 def series_style(index: int) -> dict[str, Any]:
     """Return colour and dash of the index-th line of a figure."""

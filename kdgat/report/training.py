@@ -49,9 +49,7 @@ def training_section(
     by_stage: Mapping[str, Seeds], paragraph: str, *more: Callable[[str, Seeds], Picture | None]
 ) -> Section:
     """Return the section that draws losses and shares of every stage, and what else the family draws of one."""
-    section = Section("training", "Training")
-    section.paragraphs.append(paragraph)
-    section.is_open = len(by_stage) <= MOST_OPEN
+    section = Section("training", "Training", [paragraph], is_open=len(by_stage) <= MOST_OPEN)
     for name, seeds in by_stage.items():
         pictures = [losses(name, seeds), *(draw(name, seeds) for draw in more or (logged_shares,))]
         section.pictures[name] = [picture for picture in pictures if picture is not None]
@@ -78,7 +76,6 @@ def losses(stage: str, seeds: Seeds) -> Picture:
                 marker={"size": 4},
                 line={"color": colours[name], "width": 1.6},
                 name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
             )
         best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
@@ -92,7 +89,6 @@ def losses(stage: str, seeds: Seeds) -> Picture:
                 mode="markers",
                 marker={"symbol": "star", "size": 11, "color": BLACK},
                 name="kept weights",
-                legendgroup="kept weights",
                 hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
             )
             ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
@@ -154,7 +150,6 @@ def logged_shares(stage: str, seeds: Seeds, left_out: Sequence[str] = ()) -> Pic
                 marker={"size": 4},
                 line={"width": 1.6, **series_style(index + FIRST_SHARE_COLOUR)},
                 name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
             )
     figure.update_yaxes(range=[-0.03, 1.03])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -41,18 +42,10 @@ class Table:
     is_whole: bool = False  # people copy what stands here (ids, paths): a narrow place splits the table, never a cell
 
     @staticmethod
-    def of(
-        header: Sequence[str],
-        rows: Sequence[Sequence[str]],
-        caption: str,
-        *,
-        key: str = "",
-        text_columns: tuple[int, ...] = (0,),
-        is_whole: bool = False,
-    ) -> Table:
-        """Make a table of plain texts."""
-        cells = [[Cell(text) for text in row] for row in rows]
-        return Table([Cell(text) for text in header], cells, caption, text_columns, key, is_whole=is_whole)
+    def of(header: Sequence[str], rows: Sequence[Sequence[str | Cell]], caption: str, **settings: Any) -> Table:
+        """Make a table of texts, and of cells where there is more to say; `settings` are what a table has besides."""
+        cells = [[one if isinstance(one, Cell) else Cell(one) for one in row] for row in rows]
+        return Table([Cell(text) for text in header], cells, caption, **settings)
 
     @property
     def texts(self) -> tuple[list[str], list[list[str]]]:

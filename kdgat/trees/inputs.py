@@ -58,14 +58,7 @@ def trees_run(config: TreesConfig) -> Run:
             return {START: StageInput.of_file(starts[planned.seed])}
         return {}
 
-    return Run(
-        family=FAMILY,
-        config=config,
-        plan=plan,
-        resources=config.resources,
-        num_threads=config.training.num_threads,
-        external_inputs=external_inputs,
-    )
+    return Run(FAMILY, config, plan, config.resources, config.training.num_threads, external_inputs)
 
 
 def _companions(place: int, path: Path) -> dict[str, Path]:

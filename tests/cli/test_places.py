@@ -10,8 +10,8 @@ import pytest
 
 from kdgat.can.config import DataConfig
 from kdgat.can.inputs import refuse_within_dataset
-from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.cluster.script import watcher_name
+from kdgat.family.night import NightlyDirectory
 from kdgat.run import OutputDirectory
 from tests.support.command_line import Answer
 from tests.support.commands import write_commands

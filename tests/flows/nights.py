@@ -6,8 +6,8 @@ from typing import Any
 from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
-from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.canbus.simulation import write_dataset
+from kdgat.family.night import NightlyDirectory
 from kdgat.registry import PromotionRule, Registry
 from tests.can.small_runs import make_config
 from tests.support.small_runs import ONE_NETWORK

@@ -21,14 +21,12 @@ from prefect.states import Cancelling
 
 import flows.night.run as module
 from flows.cancellation import is_cancelling
-from flows.night.gate import compared_with
 from flows.parameters import NO_REQUEST, as_site
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
-from kdgat.can.nightly.registered import ModelSource
 from kdgat.can.nightly.run import ComparisonPlan
 from kdgat.cluster import LOCAL
+from kdgat.family.night import ModelSource, NightlyDirectory, NightlyRecord
 from kdgat.registry import Promotion, PromotionRule, Registry
 from kdgat.registry.entry import Metrics, now
 from kdgat.run import OutputDirectory
@@ -70,7 +68,7 @@ class Decisions:
         self.registry = Registry(path / "registry")
         directory, rule = NightlyDirectory(path / "nights"), PromotionRule()
         self.run = module.NightRun(
-            small_config(path), self.registry, directory, rule, as_site(LOCAL, NO_REQUEST), NO_REQUEST
+            small_config(path), self.registry, directory, as_site(LOCAL, NO_REQUEST), NO_REQUEST, rule
         )
         self.scores: dict[str, Metrics] = {}
 
@@ -78,7 +76,7 @@ class Decisions:
         self.last = source = ModelSource({"weights": name.encode()}, name.encode().hex().ljust(64, "0"), {})
         record = NightlyRecord(created=now(), recordings=name, config="", start=None)
         path = self.run.directory.runs_path / name
-        against = compared_with(self.registry, "can", "synthetic", source.content, record)
+        against = self.run.compared_with(source.content, record)
         measured: Metrics = {
             scenario: {"f1": value, "false_alarm_rate": 0.0, "num_windows": 500.0, "num_attack_windows": 50.0}
             for scenario, value in f1.items()
@@ -155,7 +153,7 @@ def test_a_night_that_died_after_its_promotion_decides_the_same_again(decisions:
     third, decision = decisions.night("third", a=0.895, b=0.95)
     assert decision.accepted
     record = decisions.run.directory.records()[decisions.run.directory.runs_path / "third"]
-    against = compared_with(decisions.registry, "can", "synthetic", decisions.last.content, record)
+    against = decisions.run.compared_with(decisions.last.content, record)
     assert against is not None
     held_to = decisions.run._held_to(against)
     assert [entry.id for entry in held_to.values()] == [against.id, first]

@@ -13,12 +13,13 @@ from kdgat.base import write_json_atomically
 from kdgat.can.detection.model_file import DetectorParameters
 from kdgat.can.evaluation.costs import Costs, ModelCost
 from kdgat.can.nightly.comparison import COMPARISON_FILE, Comparison
-from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
+from kdgat.can.nightly.run import choose_run
 from kdgat.canbus.simulation import write_dataset
 from kdgat.cluster.attendance import Connection
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.container.agreement import ImageNotes
+from kdgat.family.night import NightlyDirectory
 from kdgat.family.sweep import SweepRecord, TrialRecord
 from kdgat.lap.training.schedule import RATES
 from kdgat.registry import Judgement, Registry
@@ -48,7 +49,7 @@ def make(folder: Path) -> None:
     registry.note(Judgement(model=entry.id, compared_with=None, accepted=True, reasons=("the first",), by="nightly"))
     write_dataset(folder / "data", "synthetic", "tiny")
     ledger, nights, config = NightlyLedger(), NightlyDirectory(folder / "nights"), small_config(folder / "data")
-    nights.choose_run(config, gather_new_recordings(config.data, None, ledger, 0.0), None)
+    choose_run(nights, config, gather_new_recordings(config.data, None, ledger, 0.0), None)
     ledger.write(nights.ledger_path)
     others = folder / "others"
     others.mkdir()

@@ -17,7 +17,6 @@ from kdgat.base.hashes import KnownHashes
 from kdgat.can.detection.model_file import _parameters
 from kdgat.can.evaluation.costs import Costs
 from kdgat.can.nightly.comparison import read_comparison
-from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.can.nightly.new_recordings import NightlyLedger
 from kdgat.cluster import AttemptLedger
 from kdgat.cluster.attendance import read_connection
@@ -26,6 +25,7 @@ from kdgat.cluster.report import JobFiles
 from kdgat.cluster.usage import read_usages
 from kdgat.container.agreement import _read
 from kdgat.family import Family
+from kdgat.family.night import NightlyDirectory
 from kdgat.family.sweep import read_sweep
 from kdgat.lap.training.schedule import read_rates
 from kdgat.registry import Registry

@@ -9,7 +9,14 @@ from typing import Final
 
 from kdgat.base.text import describe_seconds, list_some
 from kdgat.can.evaluation.metrics import FEWEST_WINDOWS, SPREAD_METRICS
-from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
+from kdgat.can.evaluation.results import (
+    COUNT_NAMES,
+    DEFAULT_DETECTOR,
+    Breakdown,
+    ConfidenceInterval,
+    Results,
+    Spread,
+)
 from kdgat.run import Table
 
 MOST_SCENARIOS: Final = 4  # that a sentence names
@@ -89,7 +96,7 @@ def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]
             ]
         )
     caption = f"{DEFAULT_DETECTOR} ({results.detector.name}): {results.detector.rule}"
-    return replace(Table.of(header, rows, caption, key="scores"), is_detail=True)
+    return Table.of(header, rows, caption, key="scores", is_detail=True)
 
 
 def models_table(results: Results) -> Table:
@@ -105,15 +112,18 @@ def models_table(results: Results) -> Table:
         rows.append([model, *values])
     rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
     seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
-    return replace(Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models"), is_detail=True)
+    return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models", is_detail=True)
+
+
+def _breakdowns(results: Results) -> dict[str, Breakdown]:
+    """Return what stands behind the numbers of each scenario, and of validation, where that is known."""
+    found = {name: row.breakdown for name, row in results.scenarios.items()}
+    return {name: row for name, row in {**found, "validation": results.detector.validation}.items() if row is not None}
 
 
 def hidden_table(results: Results) -> Table | None:
     """Return what an F1 and an AUC hide, one row per scenario and one of validation; None where nothing is known."""
-    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
-        "validation": results.detector.validation
-    }
-    known = {name: row for name, row in rows.items() if row is not None}
+    known = _breakdowns(results)
     if not known:
         return None
     counts = [name for name in COUNT_NAMES if any(name in row.recall_by_count for row in known.values())]
@@ -140,17 +150,14 @@ def hidden_table(results: Results) -> Table | None:
     ]
     if shares:
         caption += f"; benign validation windows in alarm: {', '.join(shares)}"
-    return replace(Table.of(header, body, caption, key="what-hides"), is_detail=True)
+    return Table.of(header, body, caption, key="what-hides", is_detail=True)
 
 
 def vehicles_table(results: Results) -> Table | None:
     """Return how benign windows in alarm spread over vehicles, one row per scenario; None where none has several."""
-    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
-        "validation": results.detector.validation
-    }
     body = []
-    for name, row in rows.items():
-        found = {} if row is None else {key: one for key, one in row.vehicles.items() if one.num_windows}
+    for name, row in _breakdowns(results).items():
+        found = {key: one for key, one in row.vehicles.items() if one.num_windows}
         if not found:
             continue
         shares = {vehicle: one.num_false_alarms / one.num_windows for vehicle, one in found.items()}
@@ -164,15 +171,12 @@ def vehicles_table(results: Results) -> Table | None:
         body.append([name, *cells, format_short(episodes / hours if hours else None)])
     header = ["scenario", "vehicles", "without", "windows", "median vehicle", "worst", "pooled", "alarms an hour"]
     caption = "benign windows in alarm by vehicle; alarms an hour: less than a second apart they are one"
-    return replace(Table.of(header, body, caption, key="vehicles"), is_detail=True) if body else None
+    return Table.of(header, body, caption, key="vehicles", is_detail=True) if body else None
 
 
 def kinds_table(results: Results) -> Table | None:
     """Return the recall of each kind of attack, one column per scenario; None where no kind is known."""
-    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
-        "validation": results.detector.validation
-    }
-    known = {name: row.recall_by_kind for name, row in rows.items() if row is not None and row.recall_by_kind}
+    known = {name: row.recall_by_kind for name, row in _breakdowns(results).items() if row.recall_by_kind}
     kinds = list(dict.fromkeys(kind for found in known.values() for kind in found))
     if not kinds:
         return None
@@ -184,8 +188,8 @@ def kinds_table(results: Results) -> Table | None:
         ]
         for kind in kinds
     ]  # fmt: skip
-    table = Table.of(["kind", *known], body, "recall of attacked windows by kind of attack", key="recall-by-kind")
-    return replace(table, is_detail=True)
+    caption = "recall of attacked windows by kind of attack"
+    return Table.of(["kind", *known], body, caption, key="recall-by-kind", is_detail=True)
 
 
 def compared_table(results: Results) -> Table | None:

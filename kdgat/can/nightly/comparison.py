@@ -17,9 +17,9 @@ from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run import FinishedCanRun, near_copy, windows_of
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
-from kdgat.can.nightly.registered import content_hash
 from kdgat.canbus.catalog import RecordingFile, find_entry, walk_recordings
 from kdgat.canbus.profile import Profile
+from kdgat.family.night import content_hash
 from kdgat.registry.promotion_rule import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run import OutputDirectory
 from kdgat.run.results import Value

@@ -14,11 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file
 from kdgat.base.files import make_folder, write_snapshot
-from kdgat.base.kept import read_kept
 from kdgat.can.config import DataConfig
 from kdgat.canbus import RecordingError
 from kdgat.canbus.catalog import entry_or_default, find_entry, matches_hold_out, walk_recordings
@@ -28,6 +27,7 @@ from kdgat.canbus.messages import SCENARIO_SEPARATOR
 from kdgat.canbus.names import is_recording, is_utf8, tells_labels
 from kdgat.canbus.readers.limits import refuse_holes
 from kdgat.canbus.reading import Answer, ReadingProcess, ReadingRequest
+from kdgat.family.night import NightLedger
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
 NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, or put it into a folder <scenario>"
@@ -82,31 +82,12 @@ class KnownFile(_Record):
     target: str = ""  # of a file of the inbox that was imported: the recording's file in the dataset's folder
 
 
-class NightlyLedger(BaseModel):
-    """The content of `nightly.json`: what is known of files, and which recordings the last completed night knew."""
+class NightlyLedger(NightLedger):
+    """The ledger of nights of a dataset: what is known of files, too; `done` is by path below the dataset's folder."""
 
-    model_config = ConfigDict(extra="allow")
-
-    schema_version: int = 1
-    inbox: dict[str, KnownFile] = {}  # path below the inbox -> file
-    data: dict[str, KnownFile] = {}  # path below the dataset's folder -> file
-    done: dict[str, str] = {}  # path below the dataset's folder -> sha256, as of the last completed night
-    model: str | None = None  # which that night registered
-    refused: dict[str, str] = {}  # file that the last night refused -> its content (empty: unreadable), and why
-
-    @classmethod
-    def read(cls, path: Path) -> "NightlyLedger":
-        """Read the ledger; an empty one before the first night."""
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            return cls()
-        advice = "remove it, and the next night takes all recordings for new"
-        return read_kept(cls, content, path, advice)
-
-    def write(self, path: Path) -> None:
-        """Write the ledger atomically."""
-        write_bytes_atomically(path, (self.model_dump_json(indent=2) + "\n").encode())
+    inbox: dict[str, KnownFile] = Field({})  # path below the inbox -> file
+    data: dict[str, KnownFile] = Field({})  # path below the dataset's folder -> file
+    refused: dict[str, str] = Field({})  # file that the last night refused -> its content (empty: unreadable), and why
 
 
 @dataclass

@@ -3,18 +3,14 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
-from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
+from kdgat.family.night import NIGHTS_OF_STANDSTILL, NightlyRecord, describe_decision
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, ServiceChange
 from kdgat.registry.promotion_rule import FALSE_ALARMS
 from kdgat.run import OutputDirectory
-
-NIGHTS_OF_STANDSTILL: Final = 7
-"""Nights in a row that trained and promoted nothing, of which people are told, and of each so many more."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +33,7 @@ class NightlyReport:
 
     def sentence(self) -> str:
         """Say in one sentence what changed."""
-        what = "went into service" if self.decision.accepted else "was registered and did not go into service"
-        return f"{self.reason or self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
+        return describe_decision(self.reason or self.new_recordings.describe(), self.entry.id, self.decision)
 
     def standstill(self) -> str:
         """Say that nights promote nothing, since when and why; empty for a night of which nobody need be told."""

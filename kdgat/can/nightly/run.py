@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from kdgat.base import ConfigurationError, UserError, sha256_of_file
 from kdgat.base.configuration import without_keys
@@ -12,13 +12,12 @@ from kdgat.can.evaluation.run import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings
-from kdgat.can.nightly.registered import NOT_COMPARED
+from kdgat.can.nightly.registered import NOT_COMPARED, config_hash
 from kdgat.canbus.profile import Profile
 from kdgat.family import flattened
+from kdgat.family.night import NightlyDirectory, NightlyRecord, content_hash, is_registered
 from kdgat.registry import ModelEntry, Registry, RegistryError
 from kdgat.run import EVALUATION, OutputDirectory, RunError
-
-FLOW_NAME: Final = "nightly"
 
 StartFrom = Literal["current", "scratch"]
 Retrain = Literal["new", "always"]
@@ -31,6 +30,14 @@ def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Regis
     )
     start_from = None if start is None else str(registry.model_path(start).absolute())
     return config.model_copy(update={"data": data, "start_from": start_from})
+
+
+def choose_run(
+    directory: NightlyDirectory, config: CanConfig, new_recordings: NewRecordings, start: str | None
+) -> tuple[Path, NightlyRecord]:
+    """Return the run for these recordings and settings: one that a night left unfinished, or a new one."""
+    settings = config_hash(config.model_dump(mode="json"))
+    return directory.choose_run(content_hash(new_recordings.recordings), settings, start)
 
 
 def night_config(config: CanConfig, profile: Path | None = None) -> CanConfig:
@@ -60,7 +67,7 @@ def reason_to_train(
         return ""
     if new_recordings.is_any:
         return new_recordings.describe()
-    if last is None or not registry.exists() or last not in [entry.id for entry in registry.read().models]:
+    if last is None or not is_registered(last, registry):
         return "the model of the last night is not in the registry"
     if retrain == "always":
         return "retrain=always"

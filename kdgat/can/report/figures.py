@@ -44,7 +44,6 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             mode="lines",
             line={"width": 2.4 if key == "detector" else 1.5, "shape": "hv", **series_style(len(keys))},
             name=model_name(key),
-            legendgroup=model_name(key),
             customdata=[format_value(value) for value in curve["true_positive_rate"]],
             hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{customdata}}<extra></extra>",
         )
@@ -60,7 +59,6 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             customdata=[format_value(chosen.recall)],
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
-            legendgroup="chosen threshold",
             hovertemplate="chosen threshold<br>benign in alarm %{x:.4f}<br>detected %{customdata}<extra></extra>",
         )
     figure.update_xaxes(
@@ -93,7 +91,6 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             mode="lines",
             line={"width": 2.4 if key == "detector" else 1.5, **series_style(len(keys))},
             name=model_name(key),
-            legendgroup=model_name(key),
             hovertemplate=f"{model_name(key)}<br>recall %{{x:.4f}}<br>precision %{{y:.4f}}<extra></extra>",
         )
         keys.append(line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
@@ -107,7 +104,6 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             cliponaxis=False,
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
-            legendgroup="chosen threshold",
             hovertemplate="chosen threshold<br>recall %{x:.4f}<br>precision %{y:.4f}<extra></extra>",
         )
     figure.update_xaxes(range=[-0.02, 1.02])
@@ -131,7 +127,6 @@ def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
         width=0.55,
         marker={"color": LIGHT_BLUE},
         name="default detector",
-        legendgroup="default detector",
         customdata=[format_value(defined[name].f1) for name in names],
         hovertemplate="%{y}<br>F1 %{customdata}<extra></extra>",
     )
@@ -178,7 +173,6 @@ def _add_spread(
         mode="markers",
         marker={"symbol": "diamond", "size": 9, "color": colour},
         name=label,
-        legendgroup=label,
         customdata=[[format_value(row[1]), format_value(row[2]), format_value(row[3])] for row in rows],
         hovertemplate="%{y}<br>mean %{customdata[0]}, %{customdata[1]} to %{customdata[2]}<extra></extra>",
     )
@@ -245,7 +239,6 @@ def curriculum(stage: str, seeds: Seeds) -> Picture | None:
             marker={"size": 4},
             line={"width": 1.6, **series_style(FIRST_SHARE_COLOUR + place)},
             name=label,
-            legendgroup=label,
             hovertemplate=f"epoch %{{x}}<br>{label} %{{y:.4g}}<extra></extra>",
         )
     figure.update_layout(

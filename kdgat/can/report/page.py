@@ -23,7 +23,7 @@ from kdgat.can.report.names import described, model_name
 from kdgat.can.report.sections import embeddings, explanations
 from kdgat.canbus.catalog import DatasetEntry, load_catalog
 from kdgat.report import Document, RunContent, Section, provenance, training
-from kdgat.report.document import as_yaml
+from kdgat.report.document import as_yaml, drawn
 from kdgat.run import StageRecord, counted
 from kdgat.run.finished import Curve
 
@@ -172,11 +172,9 @@ def _models(content: RunContent[Results], missing: list[str]) -> Section:
             " features (baselines) are not trained; a model has to beat them."
         )
         section.tables += tables.comparison_tables(results)
-        pictures = [
-            figures.model_comparison(scenario, figures.spreads_of_models(results.models, scenario))
-            for scenario in results.scenarios
-        ]
-        section.pictures[""] = [picture for picture in pictures if picture is not None]
+        compared = figures.model_comparison
+        spreads = {scenario: figures.spreads_of_models(results.models, scenario) for scenario in results.scenarios}
+        section.pictures = drawn({"": [compared(scenario, found) for scenario, found in spreads.items()]})
         for scenario, found in tables.model_tables(results).items():
             section.folded[f"{scenario}: every model and seed"] = found
     _add_sizes(section, content, missing)
@@ -208,18 +206,11 @@ def _curves(results: Results, missing: list[str]) -> Section:
     )
     for name, scenario in results.scenarios.items():
         by_model = {model: rows[name] for model, rows in results.curves.items() if name in rows}
-        drawn = [
-            picture
-            for picture in (
-                figures.roc(name, by_model, scenario),
-                figures.precision_recall(name, by_model, scenario),
-            )
-            if picture is not None
-        ]
-        section.pictures[name] = drawn
-        if not drawn and scenario.f1 is not None:
+        found = [draw(name, by_model, scenario) for draw in (figures.roc, figures.precision_recall)]
+        section.pictures |= drawn({name: found})
+        if not section.pictures[name] and scenario.f1 is not None:
             missing.append(f"results.json has no curves of {name}.")
-        elif not drawn:
+        elif not section.pictures[name]:
             section.paragraphs.append(f"{name} has no attack, hence no curve.")
     return section
 
@@ -297,9 +288,7 @@ def _injection(results: Results, missing: list[str]) -> Section:
     table = tables.injection_table(injection)
     if table is not None:
         section.tables.append(table)
-    picture = figures.injected_attacks(injection)
-    if picture is not None:
-        section.pictures[""] = [picture]
+    section.pictures = drawn({"": [figures.injected_attacks(injection)]})
     if injection.diversity:
         changes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in injection.diversity.items())
         section.paragraphs.append(f"Virtual vehicles by the benign changes they got: {changes}.")

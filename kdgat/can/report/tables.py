@@ -53,11 +53,11 @@ def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -
 
     Two tables, because sixteen columns do not fit a page.
     """
-    decision = Table(
-        [Cell(name), Cell("Windows"), Cell("Attacks"), *(Cell(heading) for heading, _, _ in DECISION_COLUMNS)],
+    decision = Table.of(
+        [name, "Windows", "Attacks", *(heading for heading, _, _ in DECISION_COLUMNS)],
         [
-            [Cell(key), Cell(f"{row.num_windows:,}"), Cell(f"{row.num_attack_windows:,}")]
-            + [Cell(format_value(getattr(row, column))) for _, column, _ in DECISION_COLUMNS]
+            [key, f"{row.num_windows:,}", f"{row.num_attack_windows:,}"]
+            + [format_value(getattr(row, column)) for _, column, _ in DECISION_COLUMNS]
             for key, row in rows.items()
         ],
         f"{caption} Decisions at the threshold.",
@@ -66,14 +66,12 @@ def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -
     ranked = {key: row for key, row in rows.items() if row.auc is not None}
     if not ranked:
         return [decision]
-    ranking = Table(
-        [Cell(name)]
-        + [Cell(heading) for heading, _, _ in RANKING_COLUMNS]
-        + [Cell(f"Found at FPR {100 * float(rate):g} %") for rate in rates],
+    found_at = [f"Found at FPR {100 * float(rate):g} %" for rate in rates]
+    ranking = Table.of(
+        [name, *(heading for heading, _, _ in RANKING_COLUMNS), *found_at],
         [
-            [Cell(key)]
-            + [Cell(format_value(getattr(row, column))) for _, column, _ in RANKING_COLUMNS]
-            + [Cell(format_value(row.detection_rate_at_fpr.get(rate))) for rate in rates]
+            [key, *(format_value(getattr(row, column)) for _, column, _ in RANKING_COLUMNS)]
+            + [format_value(row.detection_rate_at_fpr.get(rate)) for rate in rates]
             for key, row in ranked.items()
         ],
         f"{caption} Ranking, whatever the threshold.",
@@ -83,15 +81,15 @@ def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -
 
 def confusion_table(scenarios: Mapping[str, WindowMetrics]) -> Table:
     """Counts of windows by truth and decision, with their share of those that are truly so."""
-    rows = []
+    rows: list[list[str | Cell]] = []
     for name, row in scenarios.items():
         benign, attacked = row.confusion_matrix
         counts = [(attacked[1], sum(attacked)), (attacked[0], sum(attacked)), (benign[1], sum(benign))]
         counts.append((benign[0], sum(benign)))
-        rows.append([Cell(name), *(Cell(f"{count:,}", format_share(count / whole if whole else None))
-                                   for count, whole in counts)])  # fmt: skip
+        shares = [format_share(count / whole if whole else None) for count, whole in counts]
+        rows.append([name, *(Cell(f"{count:,}", share) for (count, _), share in zip(counts, shares, strict=True))])
     header = ["Scenario", "Attacked, found", "Attacked, missed", "Benign, in alarm", "Benign, no alarm"]
-    return Table([Cell(heading) for heading in header], rows, "Confusion matrix: windows by truth and decision.")
+    return Table.of(header, rows, "Confusion matrix: windows by truth and decision.")
 
 
 def meanings() -> str:
@@ -109,12 +107,13 @@ def seeds_table(results: Results) -> Table | None:
     ]
     if not shown:
         return None
-    rows = []
-    for name, scenario in results.scenarios.items():
-        rows.append([Cell(name), *(_spread_cell(scenario.over_seeds.get(column)) for _, column in shown)])
-    header = [Cell("Scenario"), *(Cell(heading) for heading, _ in shown)]
+    rows: list[list[str | Cell]] = [
+        [name, *(_spread_cell(scenario.over_seeds.get(column)) for _, column in shown)]
+        for name, scenario in results.scenarios.items()
+    ]
+    header = ["Scenario", *(heading for heading, _ in shown)]
     caption = "Single seeds of the default detector: mean ± sample standard deviation, smallest to largest below."
-    return Table(header, rows, caption)
+    return Table.of(header, rows, caption)
 
 
 def _num_seeds(spread: Spread | None) -> int:
@@ -145,25 +144,19 @@ def comparison_tables(results: Results) -> list[Table]:
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
-        rows = [
-            [
-                Cell(model_name(DETECTOR)),
-                Cell("-"),
-                *(_detector_cell(results, scenario, best[scenario]) for scenario in part),
-            ]
-        ]
+        own_cells = [_detector_cell(results, scenario, best[scenario]) for scenario in part]
+        rows: list[list[str | Cell]] = [[model_name(DETECTOR), "-", *own_cells]]
         for model in sorted(results.models, key=model_order):
-            cells = [Cell(model_name(model)), _parameter_cell(counts, model)]
+            cells: list[str | Cell] = [model_name(model), _parameter_cell(counts, model)]
             for scenario in part:
                 own = measured[scenario].get(model)
                 is_best = own is not None and own.mean is not None and round(own.mean, 4) == best[scenario]
                 cells.append(_spread_cell(own, is_best=is_best))
             rows.append(cells)
-        header = [Cell("Model"), Cell("Parameters"), *(Cell(scenario) for scenario in part)]
         has_seeds = len(results.seeds) > 1
         spread = ": mean ± standard deviation over seeds, smallest to largest below; best of the column in bold"
         caption = f"F1 of every model{spread if has_seeds else ', one seed; best of the column in bold'}."
-        tables.append(Table(header, rows, caption))
+        tables.append(Table.of(["Model", "Parameters", *part], rows, caption))
     return tables
 
 
@@ -208,8 +201,8 @@ def parameter_table(results: Results) -> Table | None:
     others = [model for model in sorted(counts, key=model_order) if model not in results.models]
     if not others:
         return None
-    rows = [[Cell(model_name(model)), _parameter_cell(counts, model)] for model in others]
-    return Table([Cell("Model"), Cell("Parameters")], rows, "Trainable parameters.")
+    rows: list[list[str | Cell]] = [[model_name(model), _parameter_cell(counts, model)] for model in others]
+    return Table.of(["Model", "Parameters"], rows, "Trainable parameters.")
 
 
 def _count(value: int | None) -> str:
@@ -220,35 +213,29 @@ def split_table(data: DataSummary) -> Table | None:
     """Windows of each store."""
     if not data.splits:
         return None
-    rows = [
-        [
-            Cell(name.replace("test-", "test: ", 1)),
-            Cell(f"{row.num_windows:,}"),
-            Cell(f"{row.num_attack_windows:,}"),
-            Cell(_count(row.num_messages or None)),
-        ]
-        for name, row in data.splits.items()
-    ]
-    header = [Cell("Split"), Cell("Windows"), Cell("Attack windows"), Cell("Messages")]
-    return Table(header, rows, "Windows used for training, validation and tests.")
+    rows = []
+    for name, row in data.splits.items():
+        counts = (row.num_windows, row.num_attack_windows, row.num_messages or None)
+        rows.append([name.replace("test-", "test: ", 1), *map(_count, counts)])
+    header = ["Split", "Windows", "Attack windows", "Messages"]
+    return Table.of(header, rows, "Windows used for training, validation and tests.")
 
 
 def recording_table(data: DataSummary) -> Table | None:
     """The recordings as they were read."""
     if not data.recordings:
         return None
-    rows = []
+    rows: list[list[str | Cell]] = []
     for recording in data.recordings[:MAX_RECORDING_ROWS]:
         note = f"same messages as {recording.duplicate_of}: not used again" if recording.duplicate_of else ""
-        cells = [Cell(recording.name, note), Cell(recording.scenario), Cell(recording.role)]
-        counts = (recording.num_messages, recording.num_windows, recording.num_attack_windows)
-        cells += [Cell(f"{count:,}") for count in (*counts, recording.num_bad_rows, recording.num_backward)]
-        rows.append(cells)
+        counts = [recording.num_messages, recording.num_windows, recording.num_attack_windows]
+        counts += [recording.num_bad_rows, recording.num_backward]
+        rows.append([Cell(recording.name, note), recording.scenario, recording.role, *map(_count, counts)])
     headings = ("Recording", "Scenario", "Role", "Messages", "Windows", "Attack windows", "Bad rows", "Time backwards")
     caption = "Recordings as read."
     if len(data.recordings) > MAX_RECORDING_ROWS:
         caption += f" The first {MAX_RECORDING_ROWS} of {len(data.recordings):,}; results.json lists all."
-    return Table([Cell(heading) for heading in headings], rows, caption, text_columns=(0, 1, 2))
+    return Table.of(headings, rows, caption, text_columns=(0, 1, 2))
 
 
 def injection_table(injection: InjectionSummary) -> Table | None:
@@ -256,16 +243,11 @@ def injection_table(injection: InjectionSummary) -> Table | None:
     if not injection.attacks:
         return None
     rows = [
-        [
-            Cell(kind.replace("_", " ")),
-            Cell(f"{row.num_windows:,}"),
-            Cell(_count(row.num_messages)),
-            Cell(_count(row.num_recordings)),
-        ]
+        [kind.replace("_", " "), *map(_count, (row.num_windows, row.num_messages, row.num_recordings))]
         for kind, row in injection.attacks.items()
     ]
-    header = [Cell("Attack"), Cell("Windows"), Cell("Messages"), Cell("Virtual recordings")]
-    return Table(header, rows, "Attacks injected into benign traffic for training.")
+    header = ["Attack", "Windows", "Messages", "Virtual recordings"]
+    return Table.of(header, rows, "Attacks injected into benign traffic for training.")
 
 
 def costs_table(output: Path) -> Table | None:

@@ -92,7 +92,6 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         mode="lines",
         line={"color": BLUE, "width": 1.1},
         name="score",
-        legendgroup="score",
         customdata=scores.probability[rows][shown].astype(np.float32),
         hovertemplate="%{x:.2f}<br>probability %{customdata:.4f}<extra></extra>",
     )
@@ -109,7 +108,6 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
                 mode="markers",
                 marker={"symbol": symbol, "size": 7, "color": colour, "line": {"width": 1.6, "color": colour}},
                 name=text,
-                legendgroup=text,
                 hovertemplate=f"{text} at %{{x:.2f}}<extra></extra>",
             )
     threshold = _threshold(scores, rows, index, rule)
@@ -120,7 +118,6 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         mode="lines",
         line={"color": ORANGE, "width": 1.5, "dash": "dash"},
         name="threshold",
-        legendgroup="threshold",
         hoverinfo="skip",
     )
     figure.update_yaxes(
@@ -155,7 +152,6 @@ def _add_periods(figure: go.Figure, periods: list[tuple[float, float]]) -> None:
         fill="toself",
         fillcolor=ATTACK_BAND,
         name="under attack",
-        legendgroup="under attack",
         hoverinfo="skip",
     )
 

@@ -61,8 +61,7 @@ def results_table(results: LapResults) -> Table:
     """Return the compact table of reports and of the Prefect UI: one row per family and size, counters before times."""
     rows = [_cells(results, group) for group in results.groups]
     names = (0, RESULTS_HEADINGS.index("best untrained"))
-    found = Table.of(RESULTS_HEADINGS, rows, RESULTS_CAPTION, key="warm-starts", text_columns=names)
-    return replace(found, is_detail=True)
+    return Table.of(RESULTS_HEADINGS, rows, RESULTS_CAPTION, key="warm-starts", text_columns=names, is_detail=True)
 
 
 def _cells(results: LapResults, group: Group) -> list[str]:

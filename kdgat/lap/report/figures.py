@@ -86,7 +86,6 @@ def times(results: LapResults, size: int) -> Picture | None:
                     "opacity": 0.9,
                 },
                 name=label_of(method),
-                legendgroup=label_of(method),
                 hovertemplate=_times_text(group, method),
             )
     if not drawn:
@@ -126,7 +125,6 @@ def gaps(results: LapResults, size: int) -> Picture | None:
             x=[family for family, _ in found],
             y=[method.gap_share for _, method in found],
             name=label,
-            legendgroup=label,
             marker={"color": colour_of(found[0][1], results)},
             customdata=[format_share(method.gap_share) for _, method in found],
             hovertemplate=f"%{{x}}<br>{label}<br>%{{customdata}} of the gap is left<extra></extra>",
@@ -178,7 +176,6 @@ def growth(results: LapResults, family: str) -> Picture | None:
             },
             marker={"symbol": SYMBOLS[method.kind], "size": 10 if is_final else 7},
             name=label,
-            legendgroup=label,
             hovertemplate=f"{label}<br>n = %{{x:,}}<br>%{{y:.3g}} ms<extra></extra>",
         )
     if not drawn:
@@ -205,7 +202,6 @@ def seed_ratios(results: LapResults) -> Picture | None:
             mode="markers",
             marker={"size": 10, "color": series_style(place + 1)["color"]},
             name=f"training seed {seed}",
-            legendgroup=f"training seed {seed}",
             hovertemplate=f"%{{y}}<br>training seed {seed}: %{{x:.2f}} times<extra></extra>",
         )
     figure.add_vline(x=1.0, line={"color": BLACK, "width": 1, "dash": "dot"})

@@ -8,6 +8,7 @@ from kdgat.lap.evaluation.results import Group, Kind, LapResults, MethodSummary,
 from kdgat.lap.evaluation.tables import comparison_table, format_millions, results_table
 from kdgat.lap.report import figures
 from kdgat.report import Document, RunContent, Section, provenance, training
+from kdgat.report.document import drawn
 from kdgat.run import Table
 from kdgat.run.table import Cell
 
@@ -76,46 +77,36 @@ def _machine(results: LapResults) -> str:
 
 
 def _comparison(results: LapResults) -> Section:
-    section = Section("comparison", "Does training pay?", is_open=True)
-    section.paragraphs.append(
+    paragraph = (
         "The best untrained seed is the fastest of all untrained ones on the same instances, chosen afterwards, so the"
         " trained model is compared with the strongest opponent. Times include everything: features, inference, the"
         " choice among seeds, the search and the proof of optimality."
     )
-    section.tables.append(results_table(results))
-    picture = figures.seed_ratios(results)
-    if picture is not None:
-        section.pictures[""] = [picture]
-    return section
+    pictures = drawn({"": [figures.seed_ratios(results)]})
+    return Section("comparison", "Does training pay?", [paragraph], [results_table(results)], pictures, is_open=True)
 
 
 def _duals(results: LapResults) -> Section:
-    section = Section("duals", "What the duals are worth")
-    section.paragraphs.append(
+    paragraph = (
         "Independent of any machine: the part of the dual gap that a seed leaves to the solver. Optimal duals leave"
         " nothing; column minima, which cost one pass over the matrix, leave all of it."
     )
-    pictures = [figures.gaps(results, size) for size in reversed(results.sizes)]
-    section.pictures[""] = [picture for picture in pictures if picture is not None]
-    return section
+    pictures = drawn({"": [figures.gaps(results, size) for size in reversed(results.sizes)]})
+    return Section("duals", "What the duals are worth", [paragraph], pictures=pictures)
 
 
 def _times(results: LapResults) -> Section:
-    section = Section("times", "Milliseconds")
-    section.paragraphs.append(
+    paragraph = (
         "Medians on one processor core. The diamond is the oracle: our solver started from optimal duals, for which"
         " nobody had to pay. No warm start can be faster than that."
     )
-    pictures = [figures.times(results, size) for size in reversed(results.sizes)]
-    section.pictures[""] = [picture for picture in pictures if picture is not None]
-    grown = [figures.growth(results, family) for family in results.families]
-    section.pictures["Growth with n"] = [picture for picture in grown if picture is not None]
-    return section
+    found = {"": [figures.times(results, size) for size in reversed(results.sizes)]}
+    found["Growth with n"] = [figures.growth(results, family) for family in results.families]
+    return Section("times", "Milliseconds", [paragraph], pictures=drawn(found))
 
 
 def _tables(results: LapResults) -> Section:
-    section = Section("methods", "Every method")
-    section.paragraphs.append("Means over instances for counters, medians for times.")
+    section = Section("methods", "Every method", ["Means over instances for counters, medians for times."])
     for size in reversed(results.sizes):
         found = [_group_table(group) for group in results.groups if group.size == size]
         if size == results.sizes[-1]:
@@ -132,31 +123,29 @@ def _group_table(group: Group) -> Table:
         default=None,
     )
     rows = [_method_cells(method, method.milliseconds == fastest) for method in group.methods]
-    header = [Cell("Method"), *(Cell(name) for name, _ in COLUMNS)]
+    header = ["Method", *(name for name, _ in COLUMNS)]
     timed = max((method.num_timed for method in group.methods), default=0)
     caption = f"{group.family}, n = {group.size:,}: {timed} timed, {group.num_checked:,} checked. In bold: the fastest."
     if group.verdict is not None:
         caption += f" {group.verdict.sentence[0].upper()}{group.verdict.sentence[1:]}."
-    return Table(header, rows, caption)
+    return Table.of(header, rows, caption)
 
 
-def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
+def _method_cells(method: MethodSummary, is_fastest: bool) -> list[str | Cell]:
     reach = method.times_scipy_range
+    note = "" if reach is None or method.name == "scipy" else f"{reach[0]:.2f} to {reach[1]:.2f}"
     return [
-        Cell(figures.label_of(method)),
-        Cell(format_share(method.gap_share)),
-        Cell(format_number(method.u_r2, 3)),
-        Cell(format_number(method.u_mae, 3)),
-        Cell(format_share(method.greedy_share)),
-        Cell(format_number(method.augmentations, 0)),
-        Cell(format_millions(method.scanned_entries)),
-        Cell("-" if method.own_seed_share is None else f"{method.own_seed_share:.0%}"),
-        Cell(format_number(method.seed_milliseconds)),
+        figures.label_of(method),
+        format_share(method.gap_share),
+        format_number(method.u_r2, 3),
+        format_number(method.u_mae, 3),
+        format_share(method.greedy_share),
+        format_number(method.augmentations, 0),
+        format_millions(method.scanned_entries),
+        "-" if method.own_seed_share is None else f"{method.own_seed_share:.0%}",
+        format_number(method.seed_milliseconds),
         Cell(format_number(method.milliseconds), is_best=is_fastest),
-        Cell(
-            format_number(method.times_scipy, 2),
-            note="" if reach is None or method.name == "scipy" else f"{reach[0]:.2f} to {reach[1]:.2f}",
-        ),
+        Cell(format_number(method.times_scipy, 2), note),
     ]
 
 

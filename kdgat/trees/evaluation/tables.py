@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kdgat.run import Interval, Table
 from kdgat.run.table import Cell
-from kdgat.trees.evaluation.results import OPTIMUM, OrderSummary, TreesResults
+from kdgat.trees.evaluation.results import OPTIMUM, TreesResults
 
 UNITS = {
     "length": "length (log)",
@@ -37,33 +37,26 @@ def growth_table(results: TreesResults) -> Table:
     }  # fmt: skip
     rows = []
     for method in methods:
-        cells = [Cell(method)]
+        cells: list[str | Cell] = [method]
         for channel in channels:
             one = losses[channel].get(method)
-            cells.append(Cell("-") if one is None else _cell(one, one.mean == best[channel] and method != OPTIMUM))
+            is_best = one is not None and one.mean == best[channel] and method != OPTIMUM
+            cells.append(_cell(one, is_best))
         rows.append(cells)
-    header = [Cell("method"), *(Cell(UNITS.get(channel, channel)) for channel in channels)]
-    return Table(
-        header,
-        rows,
-        "Growth: distance between predicted and true children of the test trees; less is better.",
-        key="trees-growth",
-    )
+    header = ["method", *(UNITS.get(channel, channel) for channel in channels)]
+    caption = "Growth: distance between predicted and true children of the test trees; less is better."
+    return Table.of(header, rows, caption, key="trees-growth")
 
 
 def order_table(results: TreesResults) -> Table:
     """Return how well ancestors are told from others."""
     best = max((row.auc.mean for row in results.order), default=0.0)
 
-    def cells(row: OrderSummary) -> list[Cell]:
-        others = row.auc_not_turned
-        return [Cell(row.method), _cell(row.auc, row.auc.mean == best), Cell("-") if others is None else _cell(others)]
-
-    rows = [cells(row) for row in results.order]
-    header = [Cell("method"), Cell("AUC"), Cell("AUC, no pair turned")]
-    return Table(
-        header, rows, "Order: pairs of ancestor and descendant against others of the same tree.", key="trees-order"
-    )
+    rows: list[list[str | Cell]] = []
+    for row in results.order:
+        rows.append([row.method, _cell(row.auc, row.auc.mean == best), _cell(row.auc_not_turned)])
+    caption = "Order: pairs of ancestor and descendant against others of the same tree."
+    return Table.of(["method", "AUC", "AUC, no pair turned"], rows, caption, key="trees-order")
 
 
 def score_table(results: TreesResults, fraction: float) -> Table:
@@ -72,19 +65,21 @@ def score_table(results: TreesResults, fraction: float) -> Table:
         (row for row in results.scores if row.label_fraction == fraction), key=lambda row: -row.score.mean
     )  # fmt: skip
     is_number = results.task == "number"
-    rows = []
+    rows: list[list[str | Cell]] = []
     for place, row in enumerate(found):
         other = row.error if is_number else row.auc
-        rows.append([Cell(row.method), _cell(row.score, place == 0), Cell("-") if other is None else _cell(other)])
-    header = [Cell("method"), Cell("R2" if is_number else "accuracy"), Cell("error" if is_number else "AUC")]
+        rows.append([row.method, _cell(row.score, place == 0), _cell(other)])
+    header = ["method", *(("R2", "error") if is_number else ("accuracy", "AUC"))]
     labels = found[0].num_labels if found else 0
     caption = (
         f"{fraction:.0%} of the training labels ({labels:.0f} trees): test trees; mean and 95 % interval over seeds. "
         "All validation labels choose epochs and penalties; kNN and the forest do without."
     )
-    return Table(header, rows, caption, key=f"trees-scores-{100 * fraction:g}".replace(".", "-"))
+    return Table.of(header, rows, caption, key=f"trees-scores-{100 * fraction:g}".replace(".", "-"))
 
 
-def _cell(one: Interval, is_best: bool = False) -> Cell:
+def _cell(one: Interval | None, is_best: bool = False) -> Cell:
+    if one is None:
+        return Cell("-")
     note = f"{one.low:.3f} to {one.high:.3f}" if one.count > 1 else ""
     return Cell(f"{one.mean:.3f}", note=note, is_best=is_best)

@@ -88,7 +88,6 @@ def histogram(shares: Shares) -> Picture:
             fill=fill,
             fillcolor="rgba(120, 132, 145, 0.28)",
             name=name,
-            legendgroup=name,
             customdata=[f"{text}: {value:.1%}" for text, value in zip(texts, values, strict=True)] + [""],
             hovertemplate=f"{name}<br>%{{customdata}}<extra></extra>",
         )
@@ -219,7 +218,6 @@ def _add_points(figure: go.Figure, points: Sequence[Point], name: str, marker: d
         mode="markers",
         marker={"size": 8, "opacity": 0.8, "line": {"width": 0.5, "color": "white"}, **marker},
         name=name,
-        legendgroup=name,
         customdata=[[point.name, point.label if point.target is None else f"{point.target:.4g}"] for point in points],
         hovertemplate="%{customdata[0]}<br>%{customdata[1]}<extra></extra>",
     )

@@ -7,8 +7,8 @@ from typing import Any
 
 from kdgat.base import MIB
 from kdgat.report import Document, RunContent, Section, provenance, training
+from kdgat.report.document import drawn
 from kdgat.run import FinishedRun, OutputDirectory, RunError, StageRecord, Table
-from kdgat.run.table import Cell
 from kdgat.trees.evaluation.results import (
     Memory,
     TreesResults,
@@ -58,8 +58,7 @@ def _facts(results: TreesResults) -> Mapping[str, str]:
 
 
 def _growth(results: TreesResults) -> Section:
-    section = Section("growth", "Growth: are children predicted?")
-    section.paragraphs.append(
+    paragraph = (
         "From a node and its ancestors, and from nothing below, pretraining predicts how long the edges to the children"
         " are, at which angles they leave, how thick they are, and how many there are. Lower is better: earth mover's"
         " distance, and nats of cross entropy for the number of children. The optimum is the least loss that any"
@@ -67,6 +66,7 @@ def _growth(results: TreesResults) -> Section:
         " what is possible: where children cannot be foreseen, as those of a small angle, predicted histograms are"
         " narrower than the true ones, and a mean of all trees lies nearer to those without knowing any node."
     )
+    section = Section("growth", "Growth: are children predicted?", [paragraph])
     for shares in results.shares:
         heading = f"Children by {shares.channel}"
         section.pictures.setdefault(heading, []).append(figures.histogram(shares))
@@ -76,77 +76,62 @@ def _growth(results: TreesResults) -> Section:
 def _order(results: TreesResults) -> Section | None:
     if not results.order:
         return None
-    section = Section("order", "Order: is an ancestor told from others?")
-    section.paragraphs.append(
+    paragraph = (
         "AUC over pairs of nodes of a test tree: ancestor and descendant against such pairs turned round, and against"
         " pairs of different branches; in the second column against the latter alone. Two baselines need no network:"
         " how much deeper one node lies than the other, and how much larger its subtree is."
     )
-    section.tables.append(order_table(results))
-    return section
+    return Section("order", "Order: is an ancestor told from others?", [paragraph], [order_table(results)])
 
 
 def _scores(results: TreesResults) -> Section | None:
     if not results.scores:
         return None
-    section = Section("scores", "What it is worth with labels", is_open=True)
-    section.paragraphs.append(
+    paragraph = (
         "All methods get the same number of labelled training trees, and are measured on the same test trees against"
         " their true labels. Probe and kNN use embeddings as they are, fine-tuning trains the whole network; each"
         " stands beside the same without pretraining."
     )
     shares = fractions(results)
-    pictures = [figures.scores(results, fraction) for fraction in shares]
-    section.pictures[""] = [picture for picture in pictures if picture is not None]
-    section.folded["As tables"] = [score_table(results, fraction) for fraction in shares]
-    return section
+    pictures = drawn({"": [figures.scores(results, fraction) for fraction in shares]})
+    folded = {"As tables": [score_table(results, fraction) for fraction in shares]}
+    title = "What it is worth with labels"
+    return Section("scores", title, [paragraph], pictures=pictures, folded=folded, is_open=True)
 
 
 def _map(results: TreesResults) -> Section | None:
     picture = figures.embedding_map(results)
     if picture is None:
         return None
-    section = Section("map", "Map of embeddings")
-    section.paragraphs.append(
+    paragraph = (
         "The pretrained encoder's embeddings of test trees, on their two first principal axes. It has seen no label."
     )
-    section.pictures[""] = [picture]
-    return section
+    return Section("map", "Map of embeddings", [paragraph], pictures={"": [picture]})
 
 
 def _trees(results: TreesResults) -> Section | None:
     if not results.pictures:
         return None
-    section = Section("trees", "Test trees")
-    section.paragraphs.append(
+    paragraph = (
         "In the plane of their two widest axes, each at a scale of its own; the dot is the root, a thicker line a"
         " thicker branch."
     )
-    section.pictures[""] = [figures.tree(drawn, place) for place, drawn in enumerate(results.pictures)]
-    return section
+    pictures = {"": [figures.tree(one, place) for place, one in enumerate(results.pictures)]}
+    return Section("trees", "Test trees", [paragraph], pictures=pictures)
 
 
 def _memory(results: TreesResults) -> Section | None:
     if results.memory is None:
         return None
-    section = Section("memory", "Memory")
-    section.paragraphs.append(
-        "Peak of a pretraining's step on the largest batch: predicted from its nodes and paths, and measured."
-    )
-    section.tables.append(_memory_table(results.memory))
-    return section
+    paragraph = "Peak of a pretraining's step on the largest batch: predicted from its nodes and paths, and measured."
+    return Section("memory", "Memory", [paragraph], [_memory_table(results.memory)])
 
 
 def _memory_table(memory: Memory) -> Table:
     error = memory.predicted_bytes / memory.measured_bytes - 1 if memory.measured_bytes else 0.0
-    header = [Cell("Where"), Cell("Predicted MiB"), Cell("Measured MiB"), Cell("Prediction by measurement")]
-    row = [
-        Cell(memory.where),
-        Cell(f"{memory.predicted_bytes / MIB:,.1f}"),
-        Cell(f"{memory.measured_bytes / MIB:,.1f}"),
-        Cell(f"{error:+.1%}"),
-    ]
-    return Table(header, [row], "Peak memory.")
+    header = ["Where", "Predicted MiB", "Measured MiB", "Prediction by measurement"]
+    amounts = [f"{amount / MIB:,.1f}" for amount in (memory.predicted_bytes, memory.measured_bytes)]
+    return Table.of(header, [[memory.where, *amounts, f"{error:+.1%}"]], "Peak memory.")
 
 
 def _training(content: RunContent[TreesResults], missing: list[str]) -> Section:
@@ -167,17 +152,12 @@ def _name_of_fit(record: StageRecord, fit: str) -> str:
 
 def _data(content: RunContent[TreesResults], missing: list[str]) -> Section:
     results, section = content.results, Section("data", "Data")
-    header = [Cell("Split"), Cell("Trees"), Cell("Nodes"), Cell("Nodes per tree")]
-    rows = [
-        [
-            Cell(split),
-            Cell(f"{count:,}"),
-            Cell(f"{results.nodes.get(split, 0):,}"),
-            Cell(f"{results.nodes.get(split, 0) / count:.1f}" if count else "-"),
-        ]
-        for split, count in results.trees.items()
-    ]
-    section.tables.append(Table(header, rows, f"Median edge of the training trees: {results.median_edge:.4g}."))
+    rows = []
+    for split, count in results.trees.items():
+        nodes = results.nodes.get(split, 0)
+        rows.append([split, f"{count:,}", f"{nodes:,}", f"{nodes / count:.1f}" if count else "-"])
+    header = ["Split", "Trees", "Nodes", "Nodes per tree"]
+    section.tables.append(Table.of(header, rows, f"Median edge of the training trees: {results.median_edge:.4g}."))
     summary = _preparation(content, missing)
     if summary is None:
         return section

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
-from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import NightlyReport, idle_run
+from kdgat.family.night import NightlyRecord
 from kdgat.registry import Judgement, ModelEntry, Promotion, PromotionRule, ServiceChange
 
 

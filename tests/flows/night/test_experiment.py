@@ -10,9 +10,8 @@ from prefect.client.schemas.objects import State
 
 import kdgat
 from flows.night.experiment import nightly_experiment
-from kdgat.can.nightly.directory import NightlyDirectory
-from kdgat.can.nightly.new_recordings import NightlyLedger
 from kdgat.experiment.config import ExperimentConfig
+from kdgat.family.night import NightLedger, NightlyDirectory
 from kdgat.registry import Registry
 from kdgat.stage import RunDirectory
 from kdgat.stage.provenance import read_attempts
@@ -177,7 +176,7 @@ def test_a_night_that_dies_after_any_step_is_gone_on_with_and_decides_once(
     def die(*_: object, **__: object) -> None:
         raise ConnectionError("dead")
 
-    steps = [(Registry, "add"), (Registry, "promote"), (Registry, "note"), (NightlyLedger, "write")]
+    steps = [(Registry, "add"), (Registry, "promote"), (Registry, "note"), (NightLedger, "write")]
     in_service = []
     for owner, name in steps:
         with monkeypatch.context() as patch:

@@ -9,7 +9,7 @@ import pytest
 
 from kdgat.base import write_json_atomically
 from kdgat.base.files import ask_anew, put_in_place
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
+from kdgat.family.night import NightlyDirectory, NightlyRecord
 from kdgat.registry import Registry
 from kdgat.registry.registry import UNFINISHED
 from kdgat.run import OutputDirectory

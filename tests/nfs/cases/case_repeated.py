@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.base import write_json_atomically
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
+from kdgat.family.night import NightlyDirectory, NightlyRecord
 from kdgat.registry import Registry
 from kdgat.run import OutputDirectory
 from kdgat.stage import Finished, RunDirectory

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from kdgat.base import UserError
-from kdgat.can.nightly.directory import NIGHTLY_FILE, NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import idle_run
+from kdgat.can.nightly.run import choose_run
+from kdgat.family.night import NIGHTLY_FILE, NightlyDirectory, NightlyRecord
 from kdgat.run import OutputDirectory, RunError
 from tests.can.small_runs import small_config
 
@@ -37,19 +38,19 @@ def over(
 
 
 def test_a_run_is_named_by_recordings_configuration_and_the_model_it_starts_from(directory: NightlyDirectory) -> None:
-    first, record = directory.choose_run(CONFIG, new_recordings(a="1"), "model")
+    first, record = choose_run(directory, CONFIG, new_recordings(a="1"), "model")
     assert record.start == "model"
-    assert directory.choose_run(CONFIG, new_recordings(a="1"), "model") == (first, record)
+    assert choose_run(directory, CONFIG, new_recordings(a="1"), "model") == (first, record)
     moved = small_config(Path("elsewhere"))
-    assert directory.choose_run(moved, new_recordings(a="1"), "model")[0] == first
+    assert choose_run(directory, moved, new_recordings(a="1"), "model")[0] == first
     longer = small_config(Path("data"), "training.max_epochs=9")
-    scratch, record = directory.choose_run(
-        CONFIG, new_recordings(a="1"), None
+    scratch, record = choose_run(
+        directory, CONFIG, new_recordings(a="1"), None
     )  # asked for while the other is unfinished
     assert record.start is None
     others = [
-        directory.choose_run(CONFIG, new_recordings(a="2"), "model")[0],
-        directory.choose_run(longer, new_recordings(a="1"), "model")[0],
+        choose_run(directory, CONFIG, new_recordings(a="2"), "model")[0],
+        choose_run(directory, longer, new_recordings(a="1"), "model")[0],
     ]
     assert len({first, scratch, *others}) == 4
 
@@ -57,15 +58,15 @@ def test_a_run_is_named_by_recordings_configuration_and_the_model_it_starts_from
 def test_a_night_goes_on_with_an_unfinished_run_even_if_another_model_is_in_service_by_now(
     directory: NightlyDirectory,
 ) -> None:
-    path, record = directory.choose_run(CONFIG, new_recordings(a="1"), "old")
-    assert directory.choose_run(CONFIG, new_recordings(a="1"), "newer") == (path, record)
+    path, record = choose_run(directory, CONFIG, new_recordings(a="1"), "old")
+    assert choose_run(directory, CONFIG, new_recordings(a="1"), "newer") == (path, record)
     directory.write(path, record.model_copy(update={"is_over": True}))
-    assert directory.choose_run(CONFIG, new_recordings(a="1"), "newer")[0] != path
+    assert choose_run(directory, CONFIG, new_recordings(a="1"), "newer")[0] != path
 
 
 def test_the_run_of_the_last_completed_night_is_over(directory: NightlyDirectory) -> None:
-    path, record = directory.choose_run(CONFIG, new_recordings(a="1"), None)
-    other, _ = directory.choose_run(CONFIG, new_recordings(a="2"), None)
+    path, record = choose_run(directory, CONFIG, new_recordings(a="1"), None)
+    other, _ = choose_run(directory, CONFIG, new_recordings(a="2"), None)
     directory.write(path, record.model_copy(update={"model": "model-1"}))
     for model in (None, "model-0", "model-1"):
         directory.close_runs(model)

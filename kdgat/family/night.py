@@ -1,24 +1,55 @@
-"""What the nightly runs of one dataset leave behind: runs, records, reports, and the lock of the night at work."""
+"""What every night leaves behind: runs, records, reports, the lock of the night at work, and models for a registry."""
 
 import errno
+import hashlib
+import json
 import stat
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from kdgat.base import UserError, write_bytes_atomically
+from kdgat.base import UserError, sha256_of_file, write_bytes_atomically
 from kdgat.base.files import list_folder, remove_tree
 from kdgat.base.kept import read_kept
-from kdgat.can.config import CanConfig
-from kdgat.can.nightly.new_recordings import NewRecordings
-from kdgat.can.nightly.registered import config_hash, content_hash
+from kdgat.registry import Promotion, Registry
 from kdgat.registry.entry import now
-from kdgat.run import OutputDirectory
+from kdgat.run import FinishedRun, OutputDirectory, StageState
 from kdgat.run.directory import Exclusive
+from kdgat.stage.provenance import read_attempts
 
+FLOW_NAME: Final = "nightly"
 NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
+CODE: Final = ("git", "packages", "python", "image")  # of an attempt: what it ran
+NIGHTS_OF_STANDSTILL: Final = 7
+"""Nights in a row that trained and promoted nothing, of which people are told, and of each so many more."""
+
+
+class NightLedger(BaseModel):
+    """The content of `nightly.json`: what the last completed night knew."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_version: int = 1
+    done: dict[str, str] = {}  # what it trained on -> its hash
+    model: str | None = None  # which it registered
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the ledger; an empty one before the first night."""
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return cls()
+        advice = "remove it, and the next night takes all recordings for new"
+        return read_kept(cls, content, path, advice)
+
+    def write(self, path: Path) -> None:
+        """Write the ledger atomically."""
+        write_bytes_atomically(path, (self.model_dump_json(indent=2) + "\n").encode())
 
 
 class NightlyRecord(BaseModel):
@@ -36,7 +67,7 @@ class NightlyRecord(BaseModel):
 
 
 class NightlyDirectory(Exclusive):
-    """Names of what the nightly runs of one dataset leave behind."""
+    """Names of what the nightly runs of one dataset, or experiment, leave behind."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -72,22 +103,18 @@ class NightlyDirectory(Exclusive):
         moment = now().replace(":", "").replace("+0000", "Z")
         write_bytes_atomically(self.reports_path / f"{moment}-{name}.md", text.encode())
 
-    def choose_run(
-        self, config: CanConfig, new_recordings: NewRecordings, start: str | None
-    ) -> tuple[Path, NightlyRecord]:
-        """Return the run for these recordings and settings: one that a night left unfinished, or a new one.
+    def choose_run(self, recordings: str, config: str, start: str | None = None) -> tuple[Path, NightlyRecord]:
+        """Return the run for data and settings of these hashes: one that a night left unfinished, or a new one.
 
         One that starts from other weights than those of the model in service is resumed; one that starts from
         scratch where it should not, or the other way round, is not.
         """
-        recordings, settings = content_hash(new_recordings.recordings), config_hash(config.model_dump(mode="json"))
-        wanted = recordings, settings, start is None
+        wanted = recordings, config, start is None
         for path, record in self.records().items():
-            is_from_scratch = record.start is None
-            if not record.is_over and (record.recordings, record.config, is_from_scratch) == wanted:
+            if not record.is_over and (record.recordings, record.config, record.start is None) == wanted:
                 return path, record
-        record = NightlyRecord(created=now(), recordings=recordings, config=settings, start=start)
-        path = self.runs_path / f"night-{content_hash([recordings, settings, start])[:12]}"
+        record = NightlyRecord(created=now(), recordings=recordings, config=config, start=start)
+        path = self.runs_path / f"night-{content_hash([recordings, config, start])[:12]}"
         self.write(path, record)
         return path, record
 
@@ -139,3 +166,66 @@ def _num_bytes(folder: Path) -> int:
             status = file.lstat()
             total += status.st_size if stat.S_ISREG(status.st_mode) else 0
     return total
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a registry is given of a run."""
+
+    files: dict[str, Path | bytes]  # path below the model's directory -> file, or content
+    content: str  # hash of what the stages were and of what they learned
+    provenance: dict[str, Any]  # which code, packages, configuration and data it comes from
+
+    @classmethod
+    def of_run(cls, run: FinishedRun, artifacts: Collection[str], config: Mapping[str, Any], **provenance: Any) -> Self:
+        """Collect what makes a model of a finished run: its files, those of these artifacts, and this configuration.
+
+        Its directory can be taken for that of the run. RunError if the run has not finished, or an artifact is not as
+        it was written: it would be another model under the name of this one.
+        """
+        records = list(run.records())
+        files: dict[str, Path | bytes] = {}
+        attempts: dict[str, dict[str, Any]] = {}
+        weights: dict[str, str] = {}
+        for record in records:
+            stage = run.output.stage_directory(record)
+            kept = [stage.spec_path, stage.outcome_path, stage.provenance_path, stage.metrics_path]
+            kept += [run.artifact(record, name) for name in run.outcome(record).artifacts if name in artifacts]
+            files |= {path.relative_to(run.output.path).as_posix(): path for path in kept if path.is_file()}
+            weights[record.name] = sha256_of_file(stage.weights_path) if stage.weights_path.is_file() else ""
+            attempts[record.name] = (read_attempts(stage.provenance_path) or [{}])[-1]
+        finished = [record.model_copy(update={"state": StageState.FINISHED, "message": ""}) for record in records]
+        index = run.index.model_copy(update={"stages": finished, "config": dict(config)})
+        files[run.output.index_path.name] = (index.model_dump_json(indent=2) + "\n").encode()
+        trained = next((attempt for name, attempt in reversed(attempts.items()) if attempt and name != "prepare"), {})
+        content = content_hash(sorted((record.name, record.identity, weights[record.name]) for record in records))
+        return cls(
+            files,
+            content,
+            {
+                **{key: trained[key] for key in CODE if key in trained},
+                "revisions": sorted({str((attempt.get("git") or {}).get("revision")) for attempt in attempts.values()}),
+                "preset": run.index.config.get("preset"),
+                "seeds": sorted(run.evaluations()),
+                "stages": {record.name: record.identity for record in records},
+                "run": str(run.output.path.absolute()),
+                **provenance,
+            },
+        )
+
+
+def is_registered(model: str | None, registry: Registry) -> bool:
+    """Return whether the model of the last completed night is there."""
+    return registry.exists() and model in [entry.id for entry in registry.read().models]
+
+
+def content_hash(content: Any) -> str:
+    """Hash plain data; 64 hex digits."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def describe_decision(reason: str, model: str, decision: Promotion) -> str:
+    """Say in one sentence why a night trained, and what became of its model."""
+    what = "went into service" if decision.accepted else "was registered and did not go into service"
+    return f"{reason}; {model} {what}: {decision.describe()}"
