@@ -20,7 +20,7 @@ from benchmarks.false_alarms import parser_of, vehicles_in
 from kdgat.canbus import Messages, read_recording
 from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import NOTHING, Known, SuspicionState
+from kdgat.canbus.features.suspicion import Known, Reason, SuspicionState
 
 Times = NDArray[np.float64]
 LENGTHS_S = (1.0, 5.0, 20.0, 60.0)
@@ -204,7 +204,7 @@ def judge(traffic: Traffic, known: Known | None = None) -> NDArray[np.bool_]:
     numbered = IdentifierNumbers().number(traffic.identifier)
     state = SuspicionState(known)
     found = state.judge(time, traffic.identifier, numbered, traffic.payload, traffic.length, read.breaks)
-    return found.reason != NOTHING
+    return found.reason != Reason.NOTHING
 
 
 def traffic_of(messages: Messages) -> Traffic:

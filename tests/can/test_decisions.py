@@ -23,7 +23,7 @@ from kdgat.can.evaluation.scores import make_table
 from kdgat.can.models.names import HABITS
 from kdgat.can.models.scaling import Scaling, logit
 from kdgat.canbus import WindowConfig
-from kdgat.canbus.features.suspicion import FAST, NOTHING
+from kdgat.canbus.features.suspicion import Reason
 from kdgat.graphs import GraphColumns
 from tests.canbus.features.planted_graphs import planted_columns
 
@@ -71,7 +71,7 @@ def recorded() -> Recorded:
     logits = {}
     for number in range(RECORDINGS):
         part = planted_columns(NUM_WINDOWS, seed=number, num_recordings=1)
-        part["suspicion"][:] = np.where(random.random(NUM_WINDOWS) < 0.1, FAST, NOTHING)
+        part["suspicion"][:] = np.where(random.random(NUM_WINDOWS) < 0.1, Reason.FAST, Reason.NOTHING)
         part["node_id"][:] = np.arange(part.num_nodes) - np.repeat(part.node_ptr[:-1], part.node_counts)
         graphs.append(part)
     for seed in range(2):

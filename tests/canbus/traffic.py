@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kdgat.canbus import Messages
 from kdgat.canbus.features import NODE_FEATURES
 from kdgat.canbus.features.features import MESSAGE_FEATURES, FeatureState
-from kdgat.canbus.features.suspicion import NOTHING
+from kdgat.canbus.features.suspicion import Reason
 from kdgat.graphs import GraphColumns
 
 
@@ -88,4 +88,4 @@ class Judged(NamedTuple):
     @property
     def is_alarm(self) -> NDArray[np.bool_]:
         """Return which windows are alarms."""
-        return self.reason != NOTHING
+        return self.reason != Reason.NOTHING

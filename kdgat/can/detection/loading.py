@@ -20,7 +20,7 @@ from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, HABITS
 from kdgat.can.models.runtime import Network
 from kdgat.can.models.scaling import CALIBRATED_LIMIT
 from kdgat.canbus import WindowConfig
-from kdgat.canbus.features.suspicion import NOTHING
+from kdgat.canbus.features.suspicion import Reason
 from kdgat.graphs import GraphColumns
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class GraphDetector:
             for seed, networks in self.networks.items()
         }
         scores = {seed: {name: window for name, (window, _) in one.items()} for seed, one in found.items()}
-        verdicts = self.detector.decide(scores, graphs["suspicion"] != NOTHING)
+        verdicts = self.detector.decide(scores, graphs["suspicion"] != Reason.NOTHING)
         nodes = [node.astype(np.float64) for one in found.values() for _, node in one.values()]
         node_logit = np.mean(nodes, axis=0) if nodes else np.full(graphs.num_nodes, -CALIBRATED_LIMIT)
         return verdicts._replace(node_logit=node_logit)

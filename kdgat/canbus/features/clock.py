@@ -54,35 +54,40 @@ from kdgat.canbus.features.intervals import (
     limited,
     novelty,
 )
-from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
+from kdgat.canbus.features.memory import Numbered, untouched, with_room
 from kdgat.canbus.features.timer import NUM_TIMER_STATE
 
 
-class ClockState:
-    """Hold what the clock knows of each identifier of a recording, [I, ...], and when the recording began."""
+class KnownTimes(NamedTuple):
+    """What the clock knows of I identifiers, by their numbers, and of the bus."""
 
-    def __init__(self, num_ids: int = 0) -> None:
-        self.state: NDArray[np.float64] = np.zeros((0, NUM_STATE))
-        self.timers: NDArray[np.float64] = np.zeros((0, NUM_TIMER_STATE))
-        self.ring: NDArray[np.float32] = np.zeros((0, RING), np.float32)
-        self.regular: NDArray[np.int32] = np.zeros(0, np.int32)  # numbers, ascending; only they are waited for
+    state: NDArray[np.float64]  # [I, NUM_STATE]
+    timers: NDArray[np.float64]  # [I, NUM_TIMER_STATE]
+    ring: NDArray[np.float32]  # [I, RING]
+    regular: NDArray[np.int32]  # [I] numbers, ascending; only they are waited for
+    num_regular: NDArray[np.int64]  # [1]
+    losses: NDArray[np.float64]  # [2] identifiers of which single messages were lost, and the feature of their number
+    bus: NDArray[np.float64]  # [NUM_PAUSE_STATE]
+
+
+def new_times(num_ids: int) -> KnownTimes:
+    return KnownTimes(
+        untouched((num_ids, NUM_STATE)), untouched((num_ids, NUM_TIMER_STATE)), untouched((num_ids, RING), np.float32),
+        untouched(num_ids, np.int32), np.zeros(1, np.int64), np.zeros(2), np.zeros(NUM_PAUSE_STATE),
+    )  # fmt: skip
+
+
+class ClockState:
+    """Hold what the clock knows of a recording, and when that began."""
+
+    def __init__(self) -> None:
+        self.known = new_times(0)
         self.start = float("nan")
-        self.losses = np.zeros(2)  # identifiers of which single messages were lost, and the feature of their number
-        self.num_regular = np.zeros(1, np.int64)
-        self.bus = np.zeros(NUM_PAUSE_STATE)
-        self.grow(num_ids)
 
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is known."""
-        return self.state.nbytes + self.timers.nbytes + self.ring.nbytes + self.regular.nbytes
-
-    def grow(self, num_ids: int) -> None:
-        """Make room for identifiers that are new: at once for all there can be, memory is taken as they come."""
-        if num_ids > len(self.state):
-            most = IdentifierNumbers.most
-            self.state, self.timers = untouched((most, NUM_STATE)), untouched((most, NUM_TIMER_STATE))
-            self.ring, self.regular = untouched((most, RING), np.float32), untouched(most, np.int32)
+        return sum(array.nbytes for array in self.known)
 
 
 class Arrivals(NamedTuple):
@@ -117,18 +122,16 @@ def arrivals(
         wanted: messages to be described [M], by default all; the others are remembered only.
         out: where the features are written to [M, NUM_ARRIVAL_FEATURES]; default: somewhere new.
     """
-    num_ids = numbered.num_numbers
-    state = ClockState(num_ids) if state is None else state
-    state.grow(num_ids)
+    state = ClockState() if state is None else state
+    state.known = with_room(state.known, numbered.num_numbers, new_times)
     if len(timestamp) and np.isnan(state.start):
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32) if out is None else out
     wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
     breaks = np.zeros(len(timestamp), np.int8) if breaks is None else breaks
     window, number, waited_for, waiting = _pass(
-        timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.timers,
-        state.ring, state.losses, state.regular, state.num_regular, state.bus, breaks, wanted, features,
-    )  # fmt: skip
+        timestamp, identifier, numbered, stops, state.start, state.known, breaks, wanted, features
+    )
     return Arrivals(features, window, number, waited_for, waiting)
 
 
@@ -154,25 +157,19 @@ def _judge(
     stop: int,
     timestamp: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
-    numbers: NDArray[np.int32],
-    is_new: NDArray[np.bool_],
-    state: NDArray[np.float64],
-    timers: NDArray[np.float64],
-    ring: NDArray[np.float32],
-    losses: NDArray[np.float64],
-    regular: NDArray[np.int32],
-    num_regular: NDArray[np.int64],
-    bus: NDArray[np.float64],
+    numbered: Numbered,
+    times: KnownTimes,
     breaks: NDArray[np.int8],
     wanted: NDArray[np.bool_],
     features: NDArray[np.float32],
 ) -> None:
     """Judge the messages from `first` to before `stop`."""
+    state, timers, num_regular, bus = times.state, times.timers, times.num_regular, times.bus
     for message in range(first, stop):
         now = timestamp[message]
-        index = numbers[message]
+        index = numbered.number[message]
         was_regular = state[index, IS_REGULAR] != 0.0
-        if is_new[message]:
+        if numbered.is_new[message]:
             state[index] = 0.0  # of an identifier that lost its number
             timers[index] = 0.0
             state[index, IDENTIFIER] = identifiers[message]
@@ -180,36 +177,33 @@ def _judge(
         if breaks[message] == RESUMED:
             resume(bus, now, np.inf)
         elif not is_untimed and is_long_silence(bus, now):
-            end_silence(bus, now, state[:, LAST], state[:, LONGEST], regular[: num_regular[0]])
+            end_silence(bus, now, state[:, LAST], state[:, LONGEST], times.regular[: num_regular[0]])
         if was_regular:
             wake(bus, now, state[index, LAST], num_regular[0])
         resumed = np.inf if is_untimed else bus[RESUMED_AT]
-        arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
+        arrive(
+            state[index], timers[index], times.ring[index], now, resumed, times.losses, wanted[message],
+            features[message],
+        )  # fmt: skip
         is_regular = state[index, IS_REGULAR] != 0.0
         if is_regular != was_regular:
-            _list_regular(index, is_regular, regular, num_regular)
+            _list_regular(index, is_regular, times.regular, num_regular)
 
 
 @njit(cache=True, nogil=True)
 def _pass(
     timestamp: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
-    numbers: NDArray[np.int32],
-    is_new: NDArray[np.bool_],
+    numbered: Numbered,
     stops: NDArray[np.int64],
     start: float,
-    state: NDArray[np.float64],
-    timers: NDArray[np.float64],
-    ring: NDArray[np.float32],
-    losses: NDArray[np.float64],
-    regular: NDArray[np.int32],
-    num_regular: NDArray[np.int64],
-    bus: NDArray[np.float64],
+    times: KnownTimes,
     breaks: NDArray[np.int8],
     wanted: NDArray[np.bool_],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
+    state = times.state
     room = 64
     num_waiting = 0
     window = np.empty(room, np.int64)
@@ -219,21 +213,18 @@ def _pass(
     judged: Any = np.int64(0)  # not 0 alone: the pass would be compiled once more for that literal
     for following in range(len(stops) + 1):
         stop = stops[following] if following < len(stops) else len(timestamp)
-        _judge(
-            judged, stop, timestamp, identifiers, numbers, is_new, state, timers, ring, losses, regular, num_regular,
-            bus, breaks, wanted, features,
-        )  # fmt: skip
+        _judge(judged, stop, timestamp, identifiers, numbered, times, breaks, wanted, features)
         judged = stop
         if following == len(stops):
             break
         now = timestamp[stop - 1]
         established_s = min(0.5 * (now - start), ESTABLISHED_S)
-        for place in range(num_regular[0]):
-            other = regular[place]
+        for place in range(times.num_regular[0]):
+            other = times.regular[place]
             # Element by element: references to a row would be counted, for every identifier in every window.
             if now - state[other, FIRST] <= established_s:
                 continue
-            silent = now - waited_since(bus, state[other, LAST])
+            silent = now - waited_since(times.bus, state[other, LAST])
             if silent <= state[other, LONGEST]:
                 continue
             known: Any = state[other]
@@ -256,7 +247,7 @@ def _pass(
             waiting[num_waiting, 1] = novelty(known, now) if overdue > OVERDUE_MARGIN else 0.0
             waiting[num_waiting, 2] = missed / 4.0
             waiting[num_waiting, 3] = np.log2(known[MEDIAN])
-            waiting[num_waiting, 4] = losses[1]
+            waiting[num_waiting, 4] = times.losses[1]
             num_waiting += 1
     return (
         window[:num_waiting].copy(),

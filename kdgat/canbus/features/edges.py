@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import UNCOUNTED, njit
-from kdgat.canbus.features.features import MESSAGE_FEATURES
-
-_ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
-_BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
+from kdgat.canbus.features.features import COLUMN
 
 
 class EdgeScratch(NamedTuple):
@@ -67,11 +64,11 @@ def fill_edges(
             last_source, last_target = source, target
             edge_index[0, edge] = source
             edge_index[1, edge] = target
-        surprise = features[message, _ORDER_SURPRISE]
+        surprise = features[message, COLUMN.order_surprise]
         edge_attr[edge, 0] += 1.0
         edge_attr[edge, 1] += surprise
         edge_attr[edge, 2] = max(edge_attr[edge, 2], surprise)
-        edge_attr[edge, 3] += features[message, _BUS_GAP]
+        edge_attr[edge, 3] += features[message, COLUMN.bus_gap]
         edge_attr[edge, 4] += message / max(size - 1, 1)
     for edge in range(first_edge, last_edge):
         times = edge_attr[edge, 0]

@@ -12,7 +12,7 @@ What is remembered is a `FeatureState` that outlives a call: a recording in piec
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,61 +52,41 @@ from kdgat.canbus.features.memory import (
     with_room,
 )
 
-MESSAGE_FEATURES: Final = (
+
+class MessageColumns(NamedTuple):
+    """Number the features of a message."""
+
     # logarithms (_SCALES)
-    "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
-    "double_interval_ratio",  # the same over two messages and two periods
-    "interval_low_rank",  # -log2 of the share of the id's intervals that were at most this long
-    "interval_high_rank",  # -log2 of the share that were at least this long
-    "toggle_rank",  # -log2 of the share of the id's time in which its payload changed as surprisingly
-    "twin_rank",  # -log2 of the share of the id's time in which it was as much so
-    "repeat_rank",  # -log2 of the share of the id's time in which payloads repeated, or did not, as now
-    "experience",  # log2 of the number of the id's messages so far, over 16
-    "order_surprise",  # -log2 of how often this id follows the previous one, over 8
-    "bus_gap",  # log2 of the time since the previous message over its long-run mean
-    "bus_rate",  # log2 of the bus rate of the last 50 ms over its long-run mean
-    "log_period",  # log2 of the id's long-run period in seconds, over 8
-    "recording_age",  # log2 of seconds since the recording began, over 8
+    interval_ratio: int  # log2 of the interval to the id's previous message over its long-run period
+    double_interval_ratio: int  # the same over two messages and two periods
+    interval_low_rank: int  # -log2 of the share of the id's intervals that were at most this long
+    interval_high_rank: int  # -log2 of the share that were at least this long
+    toggle_rank: int  # -log2 of the share of the id's time in which its payload changed as surprisingly
+    twin_rank: int  # -log2 of the share of the id's time in which it was as much so
+    repeat_rank: int  # -log2 of the share of the id's time in which payloads repeated, or did not, as now
+    experience: int  # log2 of the number of the id's messages so far, over 16
+    order_surprise: int  # -log2 of how often this id follows the previous one, over 8
+    bus_gap: int  # log2 of the time since the previous message over its long-run mean
+    bus_rate: int  # log2 of the bus rate of the last 50 ms over its long-run mean
+    log_period: int  # log2 of the id's long-run period in seconds, over 8
+    recording_age: int  # log2 of seconds since the recording began, over 8
     # and all others
-    "interval_novelty",  # share of the id's time before it first showed an interval this short
-    "bits_changed",  # share of payload bits that differ from the id's previous payload
-    "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
-    "missing_toggles",  # bits that nearly always change and did not, over 8
-    "new_toggles",  # bits that never changed before, over 8
-    "twin",  # nearer to the payload before the previous than to the previous: A, B, A, B
-    "length_changed",
-    "novelty",  # share of the recording so far in which this id did not exist
-    "outranks",  # this id wins arbitration against every established id
-    "priority",  # share of the traffic so far with a lower id
-    "period_known",
-)
+    interval_novelty: int  # share of the id's time before it first showed an interval this short
+    bits_changed: int  # share of payload bits that differ from the id's previous payload
+    toggle_surprise: int  # sum over changed bits of -log2 of how often that bit changes, over 64
+    missing_toggles: int  # bits that nearly always change and did not, over 8
+    new_toggles: int  # bits that never changed before, over 8
+    twin: int  # nearer to the payload before the previous than to the previous: A, B, A, B
+    length_changed: int
+    novelty: int  # share of the recording so far in which this id did not exist
+    outranks: int  # this id wins arbitration against every established id
+    priority: int  # share of the traffic so far with a lower id
+    period_known: int
+
+
+COLUMN: Final = MessageColumns(*range(len(MessageColumns._fields)))
+MESSAGE_FEATURES: Final = MessageColumns._fields
 NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
-(
-    _INTERVAL_RATIO,
-    _DOUBLE_INTERVAL_RATIO,
-    _INTERVAL_LOW_RANK,
-    _INTERVAL_HIGH_RANK,
-    _TOGGLE_RANK,
-    _TWIN_RANK,
-    _REPEAT_RANK,
-    _EXPERIENCE,
-    _ORDER_SURPRISE,
-    _BUS_GAP,
-    _BUS_RATE,
-    _LOG_PERIOD,
-    _RECORDING_AGE,
-    _INTERVAL_NOVELTY,
-    _BITS_CHANGED,
-    _TOGGLE_SURPRISE,
-    _MISSING_TOGGLES,
-    _NEW_TOGGLES,
-    _TWIN,
-    _LENGTH_CHANGED,
-    _NOVELTY,
-    _OUTRANKS,
-    _PRIORITY,
-    _PERIOD_KNOWN,
-) = range(NUM_MESSAGE_FEATURES)  # columns, in the order of MESSAGE_FEATURES
 
 # What the logarithms are multiplied by, and what they are kept to. They are taken of many messages at once.
 _SCALES: Final = np.array([1, 1, -1, -1, -1, -1, -1, 1 / 16, -1 / 8, 1, 1, 1 / 8, 1 / 8])
@@ -292,9 +272,9 @@ def _describe(
             bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / place, weight) if place < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
             if is_wanted:
-                arguments[row, _BUS_GAP] = gap / bus_mean_gap
+                arguments[row, COLUMN.bus_gap] = gap / bus_mean_gap
                 if age > 0.1:
-                    arguments[row, _BUS_RATE] = bus_short_rate * bus_mean_gap
+                    arguments[row, COLUMN.bus_rate] = bus_short_rate * bus_mean_gap
         if previous >= 0:
             key = transitions[block]
             follows = order_count[key]
@@ -302,7 +282,7 @@ def _describe(
                 note_order(bus, previous, key)
                 note_order(bus, index, key)
             if is_wanted:
-                arguments[row, _ORDER_SURPRISE] = (follows + 0.25) / (ids.counts[previous, NUM_SEEN] + 8.0)
+                arguments[row, COLUMN.order_surprise] = (follows + 0.25) / (ids.counts[previous, NUM_SEEN] + 8.0)
             order_count[key] = follows + 1.0
 
         # the id itself
@@ -313,14 +293,14 @@ def _describe(
         # arbitration compares the first 11 bits of an extended id with those of a standard one
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
         if is_wanted:
-            out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
-            arguments[row, _EXPERIENCE] = 1.0 + seen
-            out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
+            out[message, COLUMN.novelty] = (age - id_age) / (age + 0.5)
+            arguments[row, COLUMN.experience] = 1.0 + seen
+            out[message, COLUMN.outranks] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
             lower = 0
             for other in range(bucket):
                 lower += priority_count[other]
-            out[message, _PRIORITY] = lower / (place + 1.0)
-            arguments[row, _RECORDING_AGE] = 1.0 + age
+            out[message, COLUMN.priority] = lower / (place + 1.0)
+            arguments[row, COLUMN.recording_age] = 1.0 + age
         priority_count[bucket] += 1
 
         if seen > 0:
@@ -329,9 +309,9 @@ def _describe(
             if is_wanted and seen > 3:
                 middle = ids.counts[index, MEDIAN_BIN]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
-                arguments[row, _INTERVAL_RATIO] = interval / period
+                arguments[row, COLUMN.interval_ratio] = interval / period
                 double = interval + ids.numbers[index, INTERVAL_BEFORE]
-                arguments[row, _DOUBLE_INTERVAL_RATIO] = double / (2.0 * period)
+                arguments[row, COLUMN.double_interval_ratio] = double / (2.0 * period)
                 at_most = ids.counts[index, COUNT_BELOW]
                 for other in range(middle, position):  # one of these two loops, and mostly a short one
                     at_most += histogram_count[index, other]
@@ -339,13 +319,13 @@ def _describe(
                     at_most -= histogram_count[index, other]
                 equal = histogram_count[index, position]
                 known = seen - 1.0
-                arguments[row, _INTERVAL_LOW_RANK] = (at_most + equal + 0.5) / (known + 1.0)
-                arguments[row, _INTERVAL_HIGH_RANK] = (known - at_most + 0.5) / (known + 1.0)
+                arguments[row, COLUMN.interval_low_rank] = (at_most + equal + 0.5) / (known + 1.0)
+                arguments[row, COLUMN.interval_high_rank] = (known - at_most + 0.5) / (known + 1.0)
                 # one bin of margin: a clock that drifts over a bin's border is nothing new
                 since = now - min(first_as_short[index, min(position + 1, NUM_BINS - 1)], now)
-                out[message, _INTERVAL_NOVELTY] = 1.0 - since / (id_age + 0.1)
-                arguments[row, _LOG_PERIOD] = period
-                out[message, _PERIOD_KNOWN] = 1.0
+                out[message, COLUMN.interval_novelty] = 1.0 - since / (id_age + 0.1)
+                arguments[row, COLUMN.log_period] = period
+                out[message, COLUMN.period_known] = 1.0
             changed = word ^ ids.words[index, LAST_PAYLOAD]
             num_changed = popcount(changed)
             weight_time = max(id_age, 1e-3)
@@ -353,11 +333,13 @@ def _describe(
             if seen > 1:
                 twin = (num_changed - popcount(word ^ ids.words[index, PAYLOAD_BEFORE])) / num_bits
             if is_wanted:
-                out[message, _BITS_CHANGED] = num_changed / num_bits
-                out[message, _TWIN] = twin
-                out[message, _NEW_TOGGLES] = popcount(changed & ~ids.words[index, TOGGLED]) / 8.0 if seen > 1 else 0.0
+                out[message, COLUMN.bits_changed] = num_changed / num_bits
+                out[message, COLUMN.twin] = twin
+                out[message, COLUMN.new_toggles] = (
+                    popcount(changed & ~ids.words[index, TOGGLED]) / 8.0 if seen > 1 else 0.0
+                )
                 if seen > 8:
-                    out[message, _MISSING_TOGGLES] = popcount(ids.words[index, ALWAYS_TOGGLING] & ~changed) / 8.0
+                    out[message, COLUMN.missing_toggles] = popcount(ids.words[index, ALWAYS_TOGGLING] & ~changed) / 8.0
             # The logarithm of a product is the sum of theirs.
             surprise, product = 0.0, 1.0
             least, inverse = 0.02 * min(interval, 0.1), 1.0 / (weight_time + 0.02)
@@ -378,13 +360,13 @@ def _describe(
             twin_bin: Any = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
             is_repeat = num_changed == 0
             if is_wanted and seen > 3:
-                out[message, _TOGGLE_SURPRISE] = surprise / 64.0
-                arguments[row, _TOGGLE_RANK] = _rank(toggle_time[index, surprise_bin], id_age)
-                arguments[row, _TWIN_RANK] = _rank(twin_time[index, twin_bin], id_age) if twin > 0.0 else 1.0
+                out[message, COLUMN.toggle_surprise] = surprise / 64.0
+                arguments[row, COLUMN.toggle_rank] = _rank(toggle_time[index, surprise_bin], id_age)
+                arguments[row, COLUMN.twin_rank] = _rank(twin_time[index, twin_bin], id_age) if twin > 0.0 else 1.0
                 like_now = ids.numbers[index, REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, REPEAT_TIME]
-                arguments[row, _REPEAT_RANK] = (max(like_now, 0.0) + 0.01) / (id_age + 0.01)
+                arguments[row, COLUMN.repeat_rank] = (max(like_now, 0.0) + 0.01) / (id_age + 0.01)
             if is_wanted:
-                out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, LAST_LENGTH] else 0.0
+                out[message, COLUMN.length_changed] = 1.0 if length[message] != ids.counts[index, LAST_LENGTH] else 0.0
 
             # update; each message counts by the time it closes
             for other in range(surprise_bin + 1):

@@ -9,7 +9,7 @@ one another closely are an episode, which counts as one event a second at most, 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,35 +50,27 @@ from kdgat.canbus.features.field_rules import (
 from kdgat.canbus.features.memory import Numbered, with_room
 from kdgat.canbus.features.timer import REST
 
-FIELD_FEATURES: Final = (
-    "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64
-    "sequence_excess",  # log2 of that over the most that was usual
-    "sequence_peak",  # bits by which the most surprising half byte does, over 12
-    "counter_break",  # bits by which a half byte that continues like a counter does, over 12
-    "checksum_break",  # log2 of 1 + messages in which a checksum held that does not now, over 12
-    "checksum_known",  # a checksum has been found
-    "jump",  # log2 of a byte's step over its largest usual one, over 8; of the byte that jumps most
-    "value_rank",  # -log2 of the share of the id's time in which a byte was near this value; of the rarest
-    "frozen",  # log2 of the time a byte has not changed over the longest usual such time; of the longest
-    "still",  # the same of the payload as a whole
-    "odd",  # the message breaks the id's rules
-    "odd_run",  # log2 of 1 + odd messages in this episode, over 8
-)
+
+class FieldColumns(NamedTuple):
+    """Number the features of a payload."""
+
+    sequence_surprise: int  # bits by which the half bytes' successors surprise, over 64
+    sequence_excess: int  # log2 of that over the most that was usual
+    sequence_peak: int  # bits by which the most surprising half byte does, over 12
+    counter_break: int  # bits by which a half byte that continues like a counter does, over 12
+    checksum_break: int  # log2 of 1 + messages in which a checksum held that does not now, over 12
+    checksum_known: int  # a checksum has been found
+    jump: int  # log2 of a byte's step over its largest usual one, over 8; of the byte that jumps most
+    value_rank: int  # -log2 of the share of the id's time in which a byte was near this value; of the rarest
+    frozen: int  # log2 of the time a byte has not changed over the longest usual such time; of the longest
+    still: int  # the same of the payload as a whole
+    odd: int  # the message breaks the id's rules
+    odd_run: int  # log2 of 1 + odd messages in this episode, over 8
+
+
+_COLUMN: Final = FieldColumns(*range(len(FieldColumns._fields)))
+FIELD_FEATURES: Final = FieldColumns._fields
 NUM_FIELD_FEATURES: Final = len(FIELD_FEATURES)
-(
-    _SEQUENCE_SURPRISE,
-    _SEQUENCE_EXCESS,
-    _SEQUENCE_PEAK,
-    _COUNTER_BREAK,
-    _CHECKSUM_BREAK,
-    _CHECKSUM_KNOWN,
-    _JUMP,
-    _VALUE_RANK,
-    _FROZEN,
-    _STILL,
-    _ODD,
-    _ODD_RUN,
-) = range(NUM_FIELD_FEATURES)
 
 _LEARNED = 10.0  # conforming messages before an id is judged
 _SUM_MARGIN = 8.0  # bits beyond the usual that are odd,
@@ -150,7 +142,7 @@ def _judge(
         if is_new[message]:
             forget(ids, index)
             if is_wanted:
-                out[message, _FROZEN] = out[message, _STILL] = REST
+                out[message, _COLUMN.frozen] = out[message, _COLUMN.still] = REST
             ids.numbers[index, FIRST] = now
             ids.numbers[index, LATEST] = now
             ids.words[index, PAYLOAD] = word
@@ -199,20 +191,20 @@ def _judge(
                 breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.numbers[index, MOST_SURPRISE] + _SUM_MARGIN
             )
         if is_known and is_wanted:
-            out[message, _SEQUENCE_SURPRISE] = min(surprise, 192.0) / 64.0
+            out[message, _COLUMN.sequence_surprise] = min(surprise, 192.0) / 64.0
             excess = np.log2((surprise + 4.0) / (ids.numbers[index, MOST_SURPRISE] + 4.0))
-            out[message, _SEQUENCE_EXCESS] = min(max(excess, -4.0), 4.0)
-            out[message, _SEQUENCE_PEAK] = peak / 12.0
-            out[message, _COUNTER_BREAK] = counter / 12.0
-            out[message, _JUMP] = np.log2(jump) / 8.0 if jump > 1.0 else 0.0
-            out[message, _VALUE_RANK] = -np.log2((min(rarest, age) + 0.02) / (age + 0.02)) if num_bytes else 0.0
-            out[message, _FROZEN] = _log_ratio(longest_frozen)
-            out[message, _STILL] = _log_ratio(still)
-            out[message, _CHECKSUM_KNOWN] = checksum_known
+            out[message, _COLUMN.sequence_excess] = min(max(excess, -4.0), 4.0)
+            out[message, _COLUMN.sequence_peak] = peak / 12.0
+            out[message, _COLUMN.counter_break] = counter / 12.0
+            out[message, _COLUMN.jump] = np.log2(jump) / 8.0 if jump > 1.0 else 0.0
+            out[message, _COLUMN.value_rank] = -np.log2((min(rarest, age) + 0.02) / (age + 0.02)) if num_bytes else 0.0
+            out[message, _COLUMN.frozen] = _log_ratio(longest_frozen)
+            out[message, _COLUMN.still] = _log_ratio(still)
+            out[message, _COLUMN.checksum_known] = checksum_known
             if breaks > 0:
-                out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
+                out[message, _COLUMN.checksum_break] = np.log2(1.0 + breaks) / 12.0
         elif is_wanted:
-            out[message, _FROZEN] = out[message, _STILL] = REST
+            out[message, _COLUMN.frozen] = out[message, _COLUMN.still] = REST
 
         if is_odd:
             if ids.numbers[index, ODD_RUN] == 0.0:
@@ -224,13 +216,13 @@ def _judge(
             ids.words[index, PENDING] |= missed
             ids.numbers[index, MOST_PENDING] = max(ids.numbers[index, MOST_PENDING], surprise)
             if is_wanted:
-                out[message, _ODD] = 1.0
+                out[message, _COLUMN.odd] = 1.0
         else:
             ids.numbers[index, ODD_SINCE] += 1.0
             ids.numbers[index, NUM_CREDITS] = 0.0
             ids.words[index, CONFORMING] = word
         if is_wanted and ids.numbers[index, ODD_RUN] > 0.0:
-            out[message, _ODD_RUN] = np.log2(1.0 + ids.numbers[index, ODD_RUN]) / 8.0
+            out[message, _COLUMN.odd_run] = np.log2(1.0 + ids.numbers[index, ODD_RUN]) / 8.0
         if ids.numbers[index, ODD_RUN] > 0.0:
             if now - ids.numbers[index, ODD_TIME] > _CALM_S and ids.numbers[index, ODD_SINCE] > _CALM_MESSAGES:
                 ids.numbers[index, ODD_RUN] = 0.0

@@ -8,13 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import UNCOUNTED, njit
+from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.edges import EdgeScratch, edge_scratch, fill_edges
-from kdgat.canbus.features.features import MESSAGE_FEATURES, popcount
+from kdgat.canbus.features.features import COLUMN, MESSAGE_FEATURES, popcount
 from kdgat.canbus.features.field_rules import changed_bytes
 from kdgat.canbus.features.fields import FIELD_FEATURES
 from kdgat.canbus.features.intervals import ARRIVAL_FEATURES
 from kdgat.canbus.features.schema import NODE_FEATURES, REDUCTIONS
 from kdgat.canbus.features.timer import REST
+from kdgat.canbus.features.traffic_state import DescribedMessages
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
 # Which of the sums, the least and the largest of the features of a node's messages its columns are.
@@ -26,8 +28,6 @@ REDUCED_BY: Final = np.array(
     [("mean", "minimum", "maximum").index(reduction) for reductions in REDUCTIONS.values() for reduction in reductions],
     np.int64,
 )
-_LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
-_PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
 _FIRST_ARRIVAL: Final = len(MESSAGE_FEATURES)
 _FIRST_FIELD: Final = _FIRST_ARRIVAL + len(ARRIVAL_FEATURES)
 _NUM_FEATURES: Final = len(_FEATURES)
@@ -88,8 +88,7 @@ def count_parts(
     num_ids: int,
     starts: NDArray[np.int64],
     stops: NDArray[np.int64],
-    waiting_window: NDArray[np.int64],
-    waiting_number: NDArray[np.int32],
+    clock: Arrivals,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count each window's nodes and distinct transitions, as pointers [G + 1] each."""
     num_graphs = starts.shape[0]
@@ -123,8 +122,8 @@ def count_parts(
                         seen.add(key)
                         edges += 1
             previous = current
-        while waiting < waiting_window.shape[0] and waiting_window[waiting] == graph:
-            nodes += node_mark[waiting_number[waiting]] != graph
+        while waiting < clock.waiting_window.shape[0] and clock.waiting_window[waiting] == graph:
+            nodes += node_mark[clock.waiting_number[waiting]] != graph
             waiting += 1
         node_ptr[graph + 1] = node_ptr[graph] + nodes
         edge_ptr[graph + 1] = edge_ptr[graph] + edges
@@ -133,20 +132,8 @@ def count_parts(
 
 @njit(cache=True, fastmath=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def fill(
-    time: NDArray[np.float64],
-    elapsed: NDArray[np.float64],
-    identifiers: NDArray[np.uint32],
-    dense: NDArray[np.int32],
-    payload: NDArray[np.uint64],
-    length: NDArray[np.uint8],
-    label: NDArray[np.uint8],
-    features: NDArray[np.float32],
-    arrival_features: NDArray[np.float32],
-    field_features: NDArray[np.float32],
-    waiting_window: NDArray[np.int64],
-    waiting_number: NDArray[np.int32],
-    waiting_id: NDArray[np.uint32],
-    waiting: NDArray[np.float32],
+    messages: DescribedMessages,
+    clock: Arrivals,
     first: int,
     scratch: Scratch,
     starts: NDArray[np.int64],
@@ -180,21 +167,21 @@ def fill(
         nodes = 0
         duration = 1e-6
         for message in range(start, stop):
-            index = dense[message]
+            index = messages.number[message]
             position = (message - start) / max(size - 1, 1)
             if message > start:
-                duration += max(time[message] - time[message - 1], 0.0)
+                duration += max(messages.time[message] - messages.time[message - 1], 0.0)
             for feature in range(_FIRST_ARRIVAL):
-                described[feature] = features[message, feature]
+                described[feature] = messages.features[message, feature]
             for feature in range(_FIRST_FIELD - _FIRST_ARRIVAL):
-                described[_FIRST_ARRIVAL + feature] = arrival_features[message, feature]
+                described[_FIRST_ARRIVAL + feature] = messages.arrival_features[message, feature]
             for feature in range(_NUM_FEATURES - _FIRST_FIELD):
-                described[_FIRST_FIELD + feature] = field_features[message, feature]
+                described[_FIRST_FIELD + feature] = messages.field_features[message, feature]
             if node_mark[index] != graph:
                 node_mark[index] = graph
                 local[index] = nodes
                 row = node_base + nodes
-                node_id[row] = np.int32(identifiers[message])
+                node_id[row] = np.int32(messages.identifier[message])
                 x[row, num_reduced + 2] = position
                 for column in range(_WIDTH):
                     reduced[nodes, 0, column] = described[column]
@@ -213,22 +200,22 @@ def fill(
             row = node_base + current
             counts[current] += 1
             x[row, num_reduced + 3] = position
-            if features[message, _PERIOD_KNOWN] > 0.0:
-                log_period[current] = 8.0 * features[message, _LOG_PERIOD]
+            if messages.features[message, COLUMN.period_known] > 0.0:
+                log_period[current] = 8.0 * messages.features[message, COLUMN.log_period]
                 known[current] = 1.0
-            num_bytes: Any = max(np.int64(length[message]), 1)
-            word = payload[message]
+            num_bytes: Any = max(np.int64(messages.length[message]), 1)
+            word = messages.payload[message]
             used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))
             zero_bytes = num_bytes - popcount(changed_bytes(used, np.uint64(0), 8))
             x[row, num_reduced + 5] += zero_bytes / num_bytes
             x[row, num_reduced + 6] += popcount(used) / (8.0 * num_bytes)
-            x[row, num_reduced + 7] += length[message] / 8.0
-            if label[message] != 0:
+            x[row, num_reduced + 7] += messages.length[message] / 8.0
+            if messages.label[message] != 0:
                 node_y[row] = 1
                 attack_count[graph] += 1
             order[message - start] = current
         before = first + start  # messages of the recording before the window
-        mean_gap = elapsed[start] / before if before > 0 else duration / max(size - 1, 1)
+        mean_gap = messages.elapsed[start] / before if before > 0 else duration / max(size - 1, 1)
         log_ratio = np.log2(duration / max((size - 1) * mean_gap, 1e-6))
         log_ratio = min(max(log_ratio, -4.0), 4.0)
         sending = nodes
@@ -237,10 +224,10 @@ def fill(
                 reduced[node, 0, column] /= counts[node]
             for column in range(num_reduced):
                 x[node_base + node, column] = reduced[node, reduced_by[column], reduced_column[column]]
-        while waited < waiting_window.shape[0] and waiting_window[waited] == graph:
-            index, identifier = waiting_number[waited], waiting_id[waited]
-            late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
-            period, losses = np.float64(waiting[waited, 3]), waiting[waited, 4]
+        while waited < clock.waiting_window.shape[0] and clock.waiting_window[waited] == graph:
+            index, identifier = clock.waiting_number[waited], clock.waiting_id[waited]
+            late, novelty, missed = clock.waiting[waited, 0], clock.waiting[waited, 1], clock.waiting[waited, 2]
+            period, losses = np.float64(clock.waiting[waited, 3]), clock.waiting[waited, 4]
             waited += 1
             if node_mark[index] != graph:
                 row = node_base + nodes
@@ -276,6 +263,6 @@ def fill(
             for column in range(num_reduced + 5, num_reduced + 8):
                 x[row, column] /= times
         fill_edges(
-            order[:size], sending, features[start:stop], edge_base, edge_ptr[graph + 1], scratch.edges, edge_index,
-            edge_attr,
+            order[:size], sending, messages.features[start:stop], edge_base, edge_ptr[graph + 1], scratch.edges,
+            edge_index, edge_attr,
         )  # fmt: skip

@@ -24,7 +24,7 @@ from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
 from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.suspicion import Known, Suspicions, of_windows
-from kdgat.canbus.features.traffic_state import FIRST_DESCRIBED, DescribedMessages, TrafficState
+from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import UNTOLD
 from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs import GraphColumns
@@ -125,8 +125,7 @@ def graphs_of(
     `clock` holds which identifiers are waited for at the end of each window.
     """
     num_graphs = len(starts)
-    waiting = (clock.waiting_window, clock.waiting_number)
-    node_ptr, edge_ptr = count_parts(described.number, num_ids, starts, stops, *waiting)
+    node_ptr, edge_ptr = count_parts(described.number, num_ids, starts, stops, clock)
     num_nodes, num_edges = int(node_ptr[-1]), int(edge_ptr[-1])
     x = np.zeros((num_nodes, len(NODE_FEATURES)), np.float32)
     edge_index = np.zeros((2, num_edges), np.int32)
@@ -137,8 +136,7 @@ def graphs_of(
     most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
     scratch = scratch_for(num_ids, most_messages, most_nodes)
     fill(
-        *described[FIRST_DESCRIBED:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
-        node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
+        described, clock, first, scratch, starts, stops, node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count,
     )  # fmt: skip
     suspicion, suspect = of_windows(Suspicions(described.reason, described.suspect), starts, stops)

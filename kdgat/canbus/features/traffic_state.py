@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,9 +35,6 @@ class DescribedMessages(NamedTuple):
     features: NDArray[np.float32]  # [M, NUM_MESSAGE_FEATURES]
     arrival_features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
     field_features: NDArray[np.float32]  # [M, NUM_FIELD_FEATURES]
-
-
-FIRST_DESCRIBED: Final = DescribedMessages._fields.index("time")  # the first column that graphs are made of
 
 
 class TrafficState:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kdgat.base import UserError
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
 from kdgat.canbus.features.memory import IdentifierNumbers
-from kdgat.canbus.features.suspicion import NOTHING, SuspicionState
+from kdgat.canbus.features.suspicion import Reason, SuspicionState
 from kdgat.canbus.features.suspicion.habits import MOST_CARRIED, NEAR, NEAR_S, NUM_SPANS
 from kdgat.canbus.features.suspicion.known import MOST_FIELDS
 from kdgat.canbus.messages import Messages
@@ -110,7 +110,7 @@ def _read(name: str, messages: Messages, is_trusted: bool) -> tuple[Drive, list[
     if numbered.num_numbers > _MOST_IDENTIFIERS:
         raise UserError(f"{name}: has {numbered.num_numbers:,} identifiers, which no vehicle has: leave it out")
     found = SuspicionState().judge(time, identifier, numbered, payload, length, read.breaks)
-    is_alarm = found.reason != NOTHING
+    is_alarm = found.reason != Reason.NOTHING
     gaps = np.diff(time, prepend=time[0])
     seconds = float(time[-1] - time[0])
     in_alarm = float(gaps[is_alarm].sum())

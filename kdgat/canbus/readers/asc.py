@@ -14,20 +14,6 @@ import numpy as np
 from kdgat.base.machine_code import njit
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.canbus.readers.numbers import (
-    CAN_FD,
-    CAN_XL,
-    ERROR_FRAME,
-    EVENT,
-    FIELDS,
-    GOOD,
-    HEX,
-    IDENTIFIER,
-    IDENTIFIER_RANGE,
-    LENGTH,
-    MISMATCH,
-    NAME,
-    SKIPPED,
-    TIMESTAMP,
     Bytes,
     find_channel,
     find_next_line,
@@ -38,6 +24,7 @@ from kdgat.canbus.readers.numbers import (
     read_integer,
     read_number,
 )
+from kdgat.canbus.readers.rows import RowStatus
 
 ASC_BASE = re.compile(r"base\s+(hex|dec)(?:\s+timestamps\s+(absolute|relative))?", re.IGNORECASE)
 ASC_LINE = re.compile(r"\s*-?\d+[.,]\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CAN(FD|XL)\s)", re.IGNORECASE)
@@ -88,13 +75,13 @@ def _asc_bytes(data: Bytes, i: int, num_bytes: int, base: int, payload: Bytes) -
     for k in range(num_bytes):
         a, b = find_word(data, i)
         if a == b:
-            return MISMATCH, b
+            return RowStatus.LENGTH_MISMATCH, b
         value = read_integer(data, a, b, base)
         if value < 0 or value > 255:
-            return HEX, b
+            return RowStatus.PAYLOAD_HEX, b
         payload[k] = value
         i = b
-    return GOOD, i
+    return RowStatus.GOOD, i
 
 
 @njit(cache=True, nogil=True)
@@ -134,38 +121,38 @@ def _asc_classic(
     """Parse `123  Rx   d 8 01 02 ...`, what follows the channel; the id may be a name, and its number at the end."""
     a, b = find_word(data, i)
     if a == b:
-        return FIELDS
+        return RowStatus.FIELDS
     if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME
+        return RowStatus.ERROR_FRAME
     c, d = find_word(data, b)
     if not is_direction(data, c, d):
-        return FIELDS if c == d else EVENT  # `Statistic: D 0 R 0 ...` and other events
+        return RowStatus.FIELDS if c == d else RowStatus.EVENT  # `Statistic: D 0 R 0 ...` and other events
     value = _asc_identifier(data, a, b, base)
     if value == -1 or _is_letter(data[a]):
         stated = _stated_identifier(data, d)
         if stated != _NOT_STATED:
             value = stated
         elif _is_letter(data[a]) and (is_named or value == -1):
-            return NAME
+            return RowStatus.NAME
     if value < 0:
-        return IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+        return RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
     identifier[row] = value
     a, b = find_word(data, d)
     if b - a != 1:
-        return FIELDS
+        return RowStatus.FIELDS
     if data[a] | 32 == _LOWER_R:
-        return GOOD  # a remote frame carries no bytes
+        return RowStatus.GOOD  # a remote frame carries no bytes
     if data[a] | 32 != _LOWER_D:
-        return FIELDS
+        return RowStatus.FIELDS
     a, b = find_word(data, b)
     if a == b:
-        return FIELDS
+        return RowStatus.FIELDS
     num_bytes = read_integer(data, a, b, base)
     if num_bytes < 0 or num_bytes > 15:
-        return LENGTH
+        return RowStatus.LENGTH
     num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)  # codes from 9 on mean 8 bytes
     fault, _ = _asc_bytes(data, b, num_bytes, base, payload[row])
-    if fault == GOOD:
+    if fault == RowStatus.GOOD:
         length[row] = num_bytes
     return fault
 
@@ -175,11 +162,11 @@ def _behind_direction(data: Bytes, i: int) -> tuple[int, int, int]:
     """Find the word behind `Rx` or `Tx`, or what the line is instead; an error may stand on either side."""
     a, b = find_word(data, i)
     if is_word(data, a, b, _ERROR_FRAME_WORD):
-        return ERROR_FRAME, a, b
+        return RowStatus.ERROR_FRAME, a, b
     if not is_direction(data, a, b):
-        return (FIELDS if a == b else EVENT), a, b
+        return (RowStatus.FIELDS if a == b else RowStatus.EVENT), a, b
     a, b = find_word(data, b)
-    return (ERROR_FRAME if is_word(data, a, b, _ERROR_FRAME_WORD) else GOOD), a, b
+    return (RowStatus.ERROR_FRAME if is_word(data, a, b, _ERROR_FRAME_WORD) else RowStatus.GOOD), a, b
 
 
 @njit(cache=True, nogil=True)
@@ -189,21 +176,21 @@ def _asc_long(data: Bytes, i: int, row: int, identifier: Any, payload: Any, leng
     Frames of all kinds have such lines on a channel that is set up for CAN XL; the name may be left out.
     """
     fault, a, b = _behind_direction(data, i)
-    if fault != GOOD:
+    if fault != RowStatus.GOOD:
         return fault
     if b - a != 4 or data[b - 1] | 32 != _LOWER_F or data[b - 2] | 32 != _LOWER_F:
-        return FIELDS if a == b else EVENT
+        return RowStatus.FIELDS if a == b else RowStatus.EVENT
     if data[a] | 32 == _LOWER_X:
-        return CAN_XL
+        return RowStatus.CAN_XL
     if data[a] | 32 == _LOWER_F:
-        return CAN_FD
+        return RowStatus.CAN_FD
     if data[a] | 32 != _LOWER_C:
-        return EVENT
+        return RowStatus.EVENT
     for _ in range(3):  # duration, number of bits, id
         a, b = find_word(data, b)
     value = _asc_identifier(data, a, b, 16)
     if value < 0:
-        return FIELDS if a == b else IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+        return RowStatus.FIELDS if a == b else RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
     identifier[row] = value
     c, d = find_word(data, b)  # length code or name
     e, f = find_word(data, d)
@@ -212,14 +199,14 @@ def _asc_long(data: Bytes, i: int, row: int, identifier: Any, payload: Any, leng
         e, f = g, h
     num_bytes = read_integer(data, e, f, 10)
     if num_bytes < 0 or num_bytes > MAX_PAYLOAD_BYTES:
-        return FIELDS if e == f else LENGTH
+        return RowStatus.FIELDS if e == f else RowStatus.LENGTH
     fault, i = _asc_bytes(data, f, num_bytes, 16, payload[row])
     a, b = find_word(data, i)  # checksum
     a, b = find_word(data, b)
     flags = read_integer(data, a, b, 16)
-    if fault == GOOD and flags < 0:
-        return FIELDS if a == b else HEX
-    if fault == GOOD and not flags & _REMOTE_FLAG:
+    if fault == RowStatus.GOOD and flags < 0:
+        return RowStatus.FIELDS if a == b else RowStatus.PAYLOAD_HEX
+    if fault == RowStatus.GOOD and not flags & _REMOTE_FLAG:
         length[row] = num_bytes
     return fault
 
@@ -231,11 +218,11 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
     Classic frames on a channel that is set up for CAN FD have such lines, too, with other flags.
     """
     fault, a, b = _behind_direction(data, i)
-    if fault != GOOD:
+    if fault != RowStatus.GOOD:
         return fault
     value = _asc_identifier(data, a, b, base)
     if value < 0:
-        return FIELDS if a == b else IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+        return RowStatus.FIELDS if a == b else RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
     identifier[row] = value
     a, b = find_word(data, b)
     if b - a != 1 or not (_ZERO <= data[a] <= _ONE):
@@ -244,19 +231,19 @@ def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, pay
         a, b = find_word(data, b)
     num_bytes = read_integer(data, a, b, 10)
     if num_bytes < 0:
-        return FIELDS if a == b else LENGTH
+        return RowStatus.FIELDS if a == b else RowStatus.LENGTH
     bytes_start = b
     for _ in range(num_bytes + 3):  # the bytes, duration and length of the frame, flags
         a, b = find_word(data, b)
     flags = read_integer(data, a, b, 16)
     if flags < 0 or flags & _FD_FLAG:
-        return CAN_FD
+        return RowStatus.CAN_FD
     if flags & _REMOTE_FLAG:
-        return GOOD
+        return RowStatus.GOOD
     if num_bytes > MAX_PAYLOAD_BYTES:
-        return CAN_FD  # whatever its flags say
+        return RowStatus.CAN_FD  # whatever its flags say
     fault, _ = _asc_bytes(data, bytes_start, num_bytes, base, payload[row])
-    if fault == GOOD:
+    if fault == RowStatus.GOOD:
         length[row] = num_bytes
     return fault
 
@@ -300,7 +287,7 @@ def parse_asc(
     num_names, last, last_start, last_end = 0, 0, 0, 0
     while i < len(data):
         next_line = find_next_line(data, i)
-        fault = SKIPPED
+        fault: int = RowStatus.SKIPPED
         a, b = find_word(data, i)
         # Header, comments and trigger blocks begin with a letter or a slash.
         if a < b and not (_LOWER_A <= data[a] | 32 <= _LOWER_Z) and data[a] != _SLASH:
@@ -316,9 +303,9 @@ def parse_asc(
                 if is_flexible or is_long:
                     a, b = find_word(data, b)
                 if a == b:
-                    fault = FIELDS
+                    fault = RowStatus.FIELDS
                 elif read_integer(data, a, b, 10) < 0:
-                    fault = SKIPPED if _is_start(data, a, b) else EVENT
+                    fault = RowStatus.SKIPPED if _is_start(data, a, b) else RowStatus.EVENT
                 else:
                     if is_flexible:
                         fault = _asc_flexible(data, b, base, row, identifier, payload, length)
@@ -326,14 +313,14 @@ def parse_asc(
                         fault = _asc_long(data, b, row, identifier, payload, length)
                     else:
                         fault = _asc_classic(data, b, base, is_named, row, identifier, payload, length)
-                    if fault in (GOOD, CAN_FD, CAN_XL, ERROR_FRAME):
+                    if fault == RowStatus.GOOD or fault > RowStatus.EVENT:
                         if not is_same_word(data, a, b, last_start, last_end):
                             last = find_channel(data, a, b, names, num_names)
                             num_names = max(num_names, last + 1)
                             last_start, last_end = a, b
                         channel[row] = last
             else:
-                fault = TIMESTAMP
+                fault = RowStatus.TIMESTAMP
         status[row] = judge_line_end(data, next_line, fault)
         i = next_line
         row += 1

@@ -14,19 +14,6 @@ import numpy as np
 from kdgat.base.machine_code import njit
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES
 from kdgat.canbus.readers.numbers import (
-    CAN_FD,
-    CAN_XL,
-    ERROR_FRAME,
-    EVENT,
-    FIELDS,
-    GOOD,
-    HEX,
-    IDENTIFIER,
-    IDENTIFIER_RANGE,
-    LENGTH,
-    MISMATCH,
-    SKIPPED,
-    TIMESTAMP,
     Bytes,
     find_channel,
     find_next_line,
@@ -42,6 +29,7 @@ from kdgat.canbus.readers.numbers import (
     read_payload,
     read_spaced_bytes,
 )
+from kdgat.canbus.readers.rows import RowStatus
 
 CANDUMP_LINE = re.compile(r"\s*\([^()]*\)\s")
 EXPLANATION = re.compile(r"\s+[a-z]+(-[a-z]+)+(\{|\s*$)")
@@ -75,25 +63,25 @@ def _log_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payload: 
     while mark < b and data[mark] != _COMMENT:
         mark += 1
     if mark == b:
-        return FIELDS
+        return RowStatus.FIELDS
     value = read_identifier(data, a, mark)
     if value < 0:
         if value == -2 and is_error_frame(data, a, mark):
-            return ERROR_FRAME
-        return IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+            return RowStatus.ERROR_FRAME
+        return RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
     identifier[row] = value
     if mark + 1 < b and data[mark + 1] == _COMMENT:
-        return CAN_FD
+        return RowStatus.CAN_FD
     if mark + 1 < b and data[mark + 1] == _UPPER_R:
-        return GOOD
+        return RowStatus.GOOD
     has_code = b - mark > 2 and data[b - 2] == _UNDERSCORE
     count = read_payload(data, mark + 1, b - 2 if has_code else b, payload[row])
     if count < 0:
-        return CAN_XL if count == -HEX and _is_long_frame(data, mark + 1, b) else -count
+        return RowStatus.CAN_XL if count == -RowStatus.PAYLOAD_HEX and _is_long_frame(data, mark + 1, b) else -count
     if has_code and (count != MAX_PAYLOAD_BYTES or read_integer(data, b - 1, b, 16) <= MAX_PAYLOAD_BYTES):
-        return MISMATCH
+        return RowStatus.LENGTH_MISMATCH
     length[row] = count
-    return GOOD
+    return RowStatus.GOOD
 
 
 @njit(cache=True, nogil=True)
@@ -105,13 +93,13 @@ def _other_bytes(data: Bytes, i: int, num_bytes: int, payload: Any) -> int:
         if a == b:
             a, b = find_word(data, b)
             if a == b:
-                return MISMATCH
+                return RowStatus.LENGTH_MISMATCH
         start = a
         while a < b and data[a] != _SWAPPED:
             a += 1
         value = read_integer(data, start, a, 16 if a - start == 2 else 2)
         if value < 0 or a - start not in (2, 8):
-            return HEX
+            return RowStatus.PAYLOAD_HEX
         payload[k] = value
         if a < b:
             is_swapped = True
@@ -119,7 +107,7 @@ def _other_bytes(data: Bytes, i: int, num_bytes: int, payload: Any) -> int:
     if is_swapped:
         for k in range(num_bytes // 2):
             payload[k], payload[num_bytes - 1 - k] = payload[num_bytes - 1 - k], payload[k]
-    return GOOD
+    return RowStatus.GOOD
 
 
 @njit(cache=True, nogil=True)
@@ -148,7 +136,7 @@ def _read_date(data: Bytes, a: int, b: int, c: int, d: int) -> float:
 def _judge_remark(data: Bytes, i: int, a: int, b: int) -> int:
     """Return what a line is that begins with no time."""
     if is_word(data, a, b, _DROPS_WORD):
-        return EVENT
+        return RowStatus.EVENT
     if a > i and _LOWER_A <= data[a] <= _LOWER_Z:  # an explanation of the error frame above
         has_dash, has_brace = False, False
         for k in range(a, b):
@@ -156,8 +144,8 @@ def _judge_remark(data: Bytes, i: int, a: int, b: int) -> int:
             has_brace = has_brace or data[k] == _OPEN_BRACE
         c, d = find_word(data, b)
         if has_dash and (has_brace or c == d):
-            return SKIPPED
-    return TIMESTAMP
+            return RowStatus.SKIPPED
+    return RowStatus.TIMESTAMP
 
 
 @njit(cache=True, nogil=True)
@@ -167,33 +155,33 @@ def _screen_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payloa
     while True:
         a, b = find_word(data, b)
         if a == b:
-            return FIELDS, b
+            return RowStatus.FIELDS, b
         if data[a] == _OPEN_SQUARE or data[a] == _OPEN_BRACE:
             break
         id_start, id_end = a, b
     value = read_identifier(data, id_start, id_end)
     if value < 0:
         if value == -2 and is_error_frame(data, id_start, id_end):
-            return ERROR_FRAME, b
-        return (IDENTIFIER if value == -1 else IDENTIFIER_RANGE), b
+            return RowStatus.ERROR_FRAME, b
+        return (RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE), b
     identifier[row] = value
     if data[b - 1] != (_CLOSE_SQUARE if data[a] == _OPEN_SQUARE else _CLOSE_BRACE):
-        return LENGTH, b
+        return RowStatus.LENGTH, b
     if data[a] == _OPEN_BRACE:  # a length code, where bytes are 8
         stated_length = min(read_integer(data, a + 1, b - 1, 16), MAX_PAYLOAD_BYTES)
     elif b - a in (4, 6) and read_integer(data, a + 1, b - 1, 10) >= 0:  # so many digits stand for CAN FD and CAN XL
-        return (CAN_FD if b - a == 4 else CAN_XL), b
+        return (RowStatus.CAN_FD if b - a == 4 else RowStatus.CAN_XL), b
     else:
         stated_length = read_length(data, a + 1, b - 1)
     if stated_length < 0:
-        return LENGTH, b
+        return RowStatus.LENGTH, b
     word_start, word_end = find_word(data, b)
     if word_end > word_start and data[word_start] == _LOWER_R:  # "remote request"
-        return GOOD, word_end
+        return RowStatus.GOOD, word_end
     fault, i = read_spaced_bytes(data, b, stated_length, payload[row])
-    if fault == HEX and word_end - word_start > 2:
+    if fault == RowStatus.PAYLOAD_HEX and word_end - word_start > 2:
         fault = _other_bytes(data, word_start, stated_length, payload[row])
-    if fault == GOOD:
+    if fault == RowStatus.GOOD:
         length[row] = stated_length
     return fault, i
 
@@ -221,11 +209,11 @@ def parse_candump(
         next_line = find_next_line(data, i)
         a, b = find_word(data, i)
         if a == b:
-            status[row] = SKIPPED
+            status[row] = RowStatus.SKIPPED
             i = next_line
             row += 1
             continue
-        fault = GOOD
+        fault: int = RowStatus.GOOD
         if data[a] != _OPEN:
             fault = _judge_remark(data, i, a, b)
         elif data[b - 1] == _CLOSE:
@@ -235,13 +223,13 @@ def parse_candump(
             timestamp[row] = _read_date(data, a + 1, b, c, d - 1) if c < d and data[d - 1] == _CLOSE else np.nan
             b = d
         if not np.isfinite(timestamp[row]):
-            fault = TIMESTAMP
-        if fault == GOOD:
+            fault = RowStatus.TIMESTAMP
+        if fault == RowStatus.GOOD:
             a, b = find_word(data, b)
             name_start, name_end = a, b
             a, b = find_word(data, b)
             if a == b:
-                fault = FIELDS
+                fault = RowStatus.FIELDS
             else:
                 is_log = False
                 for k in range(a, b):
@@ -251,7 +239,7 @@ def parse_candump(
                     fault = _log_frame(data, a, b, row, identifier, payload, length)
                 else:
                     fault, _ = _screen_frame(data, a, b, row, identifier, payload, length)
-                if fault in (GOOD, CAN_FD, CAN_XL, ERROR_FRAME):  # a damaged name is no channel
+                if fault == RowStatus.GOOD or fault > RowStatus.EVENT:  # a damaged name is no channel
                     if not is_same_word(data, name_start, name_end, last_start, last_end):
                         last = find_channel(data, name_start, name_end, names, num_names)
                         num_names = max(num_names, last + 1)

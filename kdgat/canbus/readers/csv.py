@@ -14,21 +14,7 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, ReadOptions, RecordingError
 from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
 from kdgat.canbus.readers.numbers import (
-    FIELDS,
-    GOOD,
-    HEX,
     HEX_VALUE,
-    IDENTIFIER,
-    IDENTIFIER_RANGE,
-    LABEL,
-    LENGTH,
-    LONG,
-    MISMATCH,
-    ODD,
-    SKIPPED,
-    TIMESTAMP,
-    TRAILING,
-    TRUNCATED,
     Bytes,
     find_channel,
     read_byte,
@@ -38,6 +24,7 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_payload,
 )
+from kdgat.canbus.readers.rows import RowStatus
 
 (
     ROLE_IGNORED,
@@ -299,7 +286,7 @@ def parse_separated(
     while i < end:
         column = 0
         name_start, name_end = 0, 0
-        fault = GOOD
+        fault: int = RowStatus.GOOD
         stated_length = -1
         count = 0
         has_label = False
@@ -316,7 +303,7 @@ def parse_separated(
             last = i >= end or data[i] == _NEWLINE
             if last and column == 0 and a == b:
                 blank = True
-            elif fault == GOOD:
+            elif fault == RowStatus.GOOD:
                 if column < num_roles:
                     role = roles[column]
                 elif variable:
@@ -326,11 +313,11 @@ def parse_separated(
                 if role == ROLE_TIMESTAMP:
                     timestamp[row] = read_number(data, a, b)
                     if not np.isfinite(timestamp[row]):
-                        fault = TIMESTAMP
+                        fault = RowStatus.TIMESTAMP
                 elif role == ROLE_IDENTIFIER:
                     value = read_identifier(data, a, b, base)
                     if value < 0:
-                        fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+                        fault = RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
                     else:
                         identifier[row] = value
                 elif role == ROLE_PAYLOAD:
@@ -344,11 +331,11 @@ def parse_separated(
                 elif role == ROLE_LENGTH:
                     stated_length = read_length(data, a, b)
                     if stated_length < 0:
-                        fault = LENGTH
+                        fault = RowStatus.LENGTH
                 elif role == ROLE_LABEL:
                     value = read_label(data, a, b, words)
                     if value < 0:
-                        fault = LABEL
+                        fault = RowStatus.LABEL
                     else:
                         label[row] = value
                         has_label = True
@@ -357,12 +344,12 @@ def parse_separated(
                     if a == b:
                         pass  # padding behind the last byte
                     elif value < 0:
-                        fault = HEX
+                        fault = RowStatus.PAYLOAD_HEX
                     elif count == MAX_PAYLOAD_BYTES:
-                        fault = LONG
+                        fault = RowStatus.PAYLOAD_LONG
                     elif 0 <= stated_length <= count:
                         if value != 0:
-                            fault = MISMATCH
+                            fault = RowStatus.LENGTH_MISMATCH
                     else:
                         payload[row, count] = value
                         count += 1
@@ -372,7 +359,8 @@ def parse_separated(
                     elif count < stated_length:
                         value = read_byte(data, a, b, payload_base)
                         if value < 0:
-                            fault = MISMATCH if read_label(data, a, b, words) >= 0 else HEX
+                            is_label = read_label(data, a, b, words) >= 0
+                            fault = RowStatus.LENGTH_MISMATCH if is_label else RowStatus.PAYLOAD_HEX
                         else:
                             payload[row, count] = value
                             count += 1
@@ -382,40 +370,40 @@ def parse_separated(
                             label[row] = value
                             has_label = True
                         elif b - a == 2 and HEX_VALUE[data[a]] < 16 and HEX_VALUE[data[a + 1]] < 16:
-                            fault = MISMATCH
+                            fault = RowStatus.LENGTH_MISMATCH
                         else:
-                            fault = LABEL
+                            fault = RowStatus.LABEL
                     else:
-                        fault = TRAILING if has_label else MISMATCH
+                        fault = RowStatus.TRAILING if has_label else RowStatus.LENGTH_MISMATCH
                 elif role == -1 and a < b:
-                    fault = TRAILING
+                    fault = RowStatus.TRAILING
             i += 1
             column += 1
             if last:
                 break
         if blank:
-            status[row] = SKIPPED
+            status[row] = RowStatus.SKIPPED
             row += 1
             continue
-        if fault == GOOD:
+        if fault == RowStatus.GOOD:
             if column < num_required and not (variable and column == num_roles - 1):
-                fault = FIELDS
+                fault = RowStatus.FIELDS
             elif stated_length >= 0 and count != stated_length:
-                fault = MISMATCH
+                fault = RowStatus.LENGTH_MISMATCH
             elif labelled and not has_label:
-                fault = FIELDS
+                fault = RowStatus.FIELDS
         cut_off = i > end  # no newline behind the last line
-        if cut_off and fault in (FIELDS, MISMATCH, ODD, LABEL):
-            fault = TRUNCATED
-        if fault == GOOD and name_start < name_end:
+        if cut_off and fault in (RowStatus.FIELDS, RowStatus.LENGTH_MISMATCH, RowStatus.PAYLOAD_ODD, RowStatus.LABEL):
+            fault = RowStatus.TRUNCATED
+        if fault == RowStatus.GOOD and name_start < name_end:
             place = find_channel(data, name_start, name_end, names, num_names)
             if cut_off and place == num_names > 0:  # half a name, most likely
-                fault = TRUNCATED
+                fault = RowStatus.TRUNCATED
             else:
                 channel[row] = place
                 num_names = max(num_names, place + 1)
         status[row] = fault
-        if fault == GOOD:
+        if fault == RowStatus.GOOD:
             length[row] = count
         row += 1
     return num_names

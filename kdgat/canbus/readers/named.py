@@ -8,16 +8,6 @@ import numpy as np
 
 from kdgat.base.machine_code import njit
 from kdgat.canbus.readers.numbers import (
-    CAN_FD,
-    ERROR_FRAME,
-    FIELDS,
-    GOOD,
-    IDENTIFIER,
-    IDENTIFIER_RANGE,
-    LENGTH,
-    MISMATCH,
-    SKIPPED,
-    TIMESTAMP,
     Bytes,
     find_channel,
     find_next_line,
@@ -30,6 +20,7 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_spaced_bytes,
 )
+from kdgat.canbus.readers.rows import RowStatus
 
 _UPPER_D, _UPPER_E, _UPPER_F, _UPPER_I = ord("D"), ord("E"), ord("F"), ord("I")
 _UPPER_R, _UPPER_T, _ONE, _COLON, _QUOTE = ord("R"), ord("T"), ord("1"), ord(":"), ord("'")
@@ -76,9 +67,9 @@ def parse_named(
     num_names, last, last_start, last_end = 0, 0, 0, 0
     while i < len(data):
         next_line = find_next_line(data, i)
-        fault = FIELDS
+        fault: int = RowStatus.FIELDS
         blank = True
-        kind = GOOD
+        kind: int = RowStatus.GOOD
         is_remote = False
         has_timestamp, has_identifier = False, False
         while True:
@@ -91,9 +82,9 @@ def parse_named(
             blank = False
             if data[b - 1] != _COLON:  # a flag between id and length
                 if b - a == 1 and data[a] == _UPPER_E:
-                    kind = ERROR_FRAME
-                elif b - a == 1 and data[a] == _UPPER_F and kind == GOOD:
-                    kind = CAN_FD
+                    kind = RowStatus.ERROR_FRAME
+                elif b - a == 1 and data[a] == _UPPER_F and kind == RowStatus.GOOD:
+                    kind = RowStatus.CAN_FD
                 elif (b - a == 1 and data[a] == _UPPER_R) or (b - a == 3 and data[a] == _ONE):
                     is_remote = True
                 continue
@@ -103,34 +94,34 @@ def parse_named(
             if key == _UPPER_T:
                 timestamp[row] = read_number(data, a, b)
                 if not np.isfinite(timestamp[row]):
-                    fault = TIMESTAMP
+                    fault = RowStatus.TIMESTAMP
                     break
                 has_timestamp = True
             elif key == _UPPER_I:
                 value = read_identifier(data, a, b)
                 if value < 0:
-                    fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+                    fault = RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
                     break
                 identifier[row] = value
                 has_identifier = True
             elif key == _UPPER_D and has_timestamp and has_identifier:
                 stated_length = read_length(data, a, b)
-                if kind != GOOD:
-                    fault = kind if a < b else FIELDS
+                if kind != RowStatus.GOOD:
+                    fault = kind if a < b else RowStatus.FIELDS
                 elif stated_length < 0:
-                    fault = LENGTH
+                    fault = RowStatus.LENGTH
                 else:
                     a, b = find_word(data, i)
                     if is_remote and (a == b or data[b - 1] == _COLON):  # it asks for so many bytes, and has none
                         stated_length = 0
                     fault, i = read_spaced_bytes(data, i, stated_length, payload[row])
-                    if fault == GOOD:
+                    if fault == RowStatus.GOOD:
                         length[row] = stated_length
-                if fault not in (GOOD, CAN_FD, ERROR_FRAME):
+                if fault not in (RowStatus.GOOD, RowStatus.CAN_FD, RowStatus.ERROR_FRAME):
                     break
-                name_start, name_end = _printed_channel(data, i, kind != GOOD)
+                name_start, name_end = _printed_channel(data, i, kind != RowStatus.GOOD)
                 if name_start < 0:
-                    fault = MISMATCH
+                    fault = RowStatus.LENGTH_MISMATCH
                 elif name_start < name_end:
                     if not is_same_word(data, name_start, name_end, last_start, last_end):
                         last = find_channel(data, name_start, name_end, names, num_names)
@@ -138,7 +129,7 @@ def parse_named(
                         last_start, last_end = name_start, name_end
                     channel[row] = last
                 break
-        status[row] = SKIPPED if blank else judge_line_end(data, next_line, fault)
+        status[row] = RowStatus.SKIPPED if blank else judge_line_end(data, next_line, fault)
         i = next_line
         row += 1
     return num_names

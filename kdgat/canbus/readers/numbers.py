@@ -13,16 +13,6 @@ from kdgat.canbus.readers.rows import MAX_CHANNELS, RowStatus
 
 Bytes = NDArray[np.uint8]
 
-# The statuses as plain integers, because compiled code takes module constants but no enum of ours.
-GOOD, SKIPPED, ERROR_FRAME = int(RowStatus.GOOD), int(RowStatus.SKIPPED), int(RowStatus.ERROR_FRAME)
-TIMESTAMP, IDENTIFIER = int(RowStatus.TIMESTAMP), int(RowStatus.IDENTIFIER)
-IDENTIFIER_RANGE = int(RowStatus.IDENTIFIER_RANGE)
-CAN_FD, CAN_XL, EVENT = int(RowStatus.CAN_FD), int(RowStatus.CAN_XL), int(RowStatus.EVENT)
-ODD, HEX, LONG = int(RowStatus.PAYLOAD_ODD), int(RowStatus.PAYLOAD_HEX), int(RowStatus.PAYLOAD_LONG)
-MISMATCH, LABEL, FIELDS = int(RowStatus.LENGTH_MISMATCH), int(RowStatus.LABEL), int(RowStatus.FIELDS)
-TRUNCATED, LENGTH, TRAILING = int(RowStatus.TRUNCATED), int(RowStatus.LENGTH), int(RowStatus.TRAILING)
-NAME = int(RowStatus.NAME)
-
 _NEWLINE, _SPACE, _DOT, _ZERO, _ONE = ord("\n"), ord(" "), ord("."), ord("0"), ord("1")
 _RETURN, _COMMA, _ESCAPE, _LOWER_M = ord("\r"), ord(","), 0x1B, ord("m")
 _MAX_COLOUR = 16  # bytes of a sequence that sets one
@@ -130,9 +120,8 @@ def find_channel(data: Bytes, a: int, b: int, names: Any, num_names: int) -> int
 
 @njit(cache=True, nogil=True)
 def judge_line_end(data: Bytes, next_line: int, fault: int) -> int:
-    if next_line > len(data) and fault in (FIELDS, MISMATCH, ODD, NAME):
-        return TRUNCATED
-    return fault
+    cut = (RowStatus.FIELDS, RowStatus.LENGTH_MISMATCH, RowStatus.PAYLOAD_ODD, RowStatus.NAME)
+    return RowStatus.TRUNCATED if next_line > len(data) and fault in cut else fault
 
 
 @njit(cache=True, nogil=True)
@@ -274,7 +263,7 @@ def read_payload(data: Bytes, a: int, b: int, payload: Bytes, base: int = 16) ->
         if i > start:
             value = read_byte(data, start, i, base)
             if value < 0 or count == MAX_PAYLOAD_BYTES:
-                return -HEX if value < 0 else -LONG
+                return -RowStatus.PAYLOAD_HEX if value < 0 else -RowStatus.PAYLOAD_LONG
             payload[count] = value
             count += 1
         i += 1
@@ -284,14 +273,14 @@ def read_payload(data: Bytes, a: int, b: int, payload: Bytes, base: int = 16) ->
             continue
         high = HEX_VALUE[data[i]]
         if high > 15:
-            return -HEX
+            return -RowStatus.PAYLOAD_HEX
         if i + 1 >= b or data[i + 1] == _SPACE or data[i + 1] == _DOT:
-            return -ODD
+            return -RowStatus.PAYLOAD_ODD
         low = HEX_VALUE[data[i + 1]]
         if low > 15:
-            return -HEX
+            return -RowStatus.PAYLOAD_HEX
         if count == MAX_PAYLOAD_BYTES:
-            return -LONG
+            return -RowStatus.PAYLOAD_LONG
         payload[count] = (high << 4) | low
         count += 1
         i += 2
@@ -304,13 +293,13 @@ def read_spaced_bytes(data: Bytes, i: int, stated_length: int, payload: Bytes) -
     for k in range(stated_length):
         a, b = find_word(data, i)
         if a == b:
-            return MISMATCH, b
+            return RowStatus.LENGTH_MISMATCH, b
         high, low = HEX_VALUE[data[a]], HEX_VALUE[data[b - 1]]
         if b - a != 2 or high > 15 or low > 15:
-            return ODD if b - a == 1 and high < 16 else HEX, b
+            return RowStatus.PAYLOAD_ODD if b - a == 1 and high < 16 else RowStatus.PAYLOAD_HEX, b
         payload[k] = (high << 4) | low
         i = b
-    return GOOD, i
+    return RowStatus.GOOD, i
 
 
 @njit(cache=True, nogil=True)

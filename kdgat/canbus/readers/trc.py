@@ -13,16 +13,6 @@ from kdgat.base.machine_code import njit
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.canbus.readers.asc import is_direction
 from kdgat.canbus.readers.numbers import (
-    CAN_FD,
-    ERROR_FRAME,
-    EVENT,
-    FIELDS,
-    GOOD,
-    IDENTIFIER,
-    IDENTIFIER_RANGE,
-    LENGTH,
-    SKIPPED,
-    TIMESTAMP,
     Bytes,
     find_channel,
     find_next_line,
@@ -36,6 +26,7 @@ from kdgat.canbus.readers.numbers import (
     read_number,
     read_spaced_bytes,
 )
+from kdgat.canbus.readers.rows import RowStatus
 
 (
     TRACE_IGNORED,
@@ -105,12 +96,12 @@ def _trace_type(data: Bytes, a: int, b: int) -> int:
     if b - a == 2 and (
         is_direction(data, a, b) or (first == _LOWER_D and second == _LOWER_T) or (first == _LOWER_R == second)
     ):
-        return GOOD
+        return RowStatus.GOOD
     if b - a == 2 and (first == _LOWER_F or (first == _LOWER_B and second == _LOWER_I)):
-        return CAN_FD
+        return RowStatus.CAN_FD
     if first == _LOWER_E and second == _LOWER_R:
-        return ERROR_FRAME
-    return EVENT  # warnings, states, counters, events
+        return RowStatus.ERROR_FRAME
+    return RowStatus.EVENT  # warnings, states, counters, events
 
 
 @njit(cache=True, nogil=True)
@@ -137,12 +128,12 @@ def parse_trace(
         next_line = find_next_line(data, i)
         a, b = find_word(data, i)
         if a == b or data[a] == _SEMICOLON:
-            status[row] = SKIPPED
+            status[row] = RowStatus.SKIPPED
             i = next_line
             row += 1
             continue
-        fault = GOOD
-        kind = GOOD
+        fault: int = RowStatus.GOOD
+        kind: int = RowStatus.GOOD
         name_start, name_end = 0, 0
         num_bytes = -1
         is_remote = False
@@ -154,51 +145,51 @@ def parse_trace(
                 if is_remote or (a < b and data[a] | 32 == _LOWER_R):  # `RTR`
                     break
                 if is_word(data, a, b, _ERROR_WORD):  # version 1.0 has no column of types
-                    kind = ERROR_FRAME
+                    kind = RowStatus.ERROR_FRAME
                     break
                 if num_bytes > 0:
                     fault, _ = read_spaced_bytes(data, a, num_bytes, payload[row])
-                if fault == GOOD and kind == GOOD:
+                if fault == RowStatus.GOOD and kind == RowStatus.GOOD:
                     length[row] = num_bytes
                 break
             if a == b:
-                fault = FIELDS
+                fault = RowStatus.FIELDS
                 break
             if role == TRACE_TIME:
                 timestamp[row] = read_number(data, a, b) / 1000.0
                 if not np.isfinite(timestamp[row]):
-                    fault = TIMESTAMP
+                    fault = RowStatus.TIMESTAMP
                     break
             elif role == TRACE_TYPE:
                 kind = _trace_type(data, a, b)
                 is_remote = data[a] | 32 == _LOWER_R and data[b - 1] | 32 == _LOWER_R
-                if kind in (EVENT, ERROR_FRAME):
+                if kind in (RowStatus.EVENT, RowStatus.ERROR_FRAME):
                     break
             elif role == TRACE_CHANNEL:
                 name_start, name_end = a, b
             elif role == TRACE_IDENTIFIER:
                 value = read_identifier(data, a, b)
                 if value == -2 and is_error_frame(data, a, b):
-                    kind = ERROR_FRAME
+                    kind = RowStatus.ERROR_FRAME
                     break
                 if value == -2 and b - a == 8 and data[a] == data[b - 1] == _UPPER_F:
-                    kind = EVENT  # FFFFFFFF: the state of the bus
+                    kind = RowStatus.EVENT  # FFFFFFFF: the state of the bus
                     break
                 if value < 0:
-                    fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+                    fault = RowStatus.IDENTIFIER if value == -1 else RowStatus.IDENTIFIER_RANGE
                     break
                 identifier[row] = value
             elif role == TRACE_LENGTH:
                 num_bytes = read_integer(data, a, b, 10)
-                if kind == CAN_FD:
+                if kind == RowStatus.CAN_FD:
                     break
                 if num_bytes < 0 or num_bytes > 15:
-                    fault = LENGTH
+                    fault = RowStatus.LENGTH
                     break
                 num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)
-        if fault == GOOD or kind == EVENT:
+        if fault == RowStatus.GOOD or kind == RowStatus.EVENT:
             fault = kind
-        if name_end > name_start and (fault in (GOOD, CAN_FD, ERROR_FRAME)):
+        if name_end > name_start and (fault in (RowStatus.GOOD, RowStatus.CAN_FD, RowStatus.ERROR_FRAME)):
             if not is_same_word(data, name_start, name_end, last_start, last_end):
                 last = find_channel(data, name_start, name_end, names, num_names)
                 num_names = max(num_names, last + 1)

@@ -17,7 +17,7 @@ from kdgat.can.evaluation.scores import (
     write_scores,
 )
 from kdgat.canbus.features import NODE_FEATURES
-from kdgat.canbus.features.suspicion import NEW, SILENT
+from kdgat.canbus.features.suspicion import Reason
 from tests.canbus.features.planted_graphs import NUM_NODE_FEATURES, planted_columns
 
 SCORES = Scores(
@@ -67,8 +67,8 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
 
 def test_the_column_of_the_habits_runs_over_all_parts_and_is_an_alarm_for_any_reason() -> None:
     parts = [planted_columns(4, attack_share=0.0), planted_columns(3, seed=1, attack_share=0.0)]
-    parts[0]["suspicion"][1] = NEW
-    parts[1]["suspicion"][2] = SILENT
+    parts[0]["suspicion"][1] = Reason.NEW
+    parts[1]["suspicion"][2] = Reason.SILENT
     np.testing.assert_array_equal(np.flatnonzero(habits_column(parts) >= 0.0), [1, 6])
 
 

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.canbus.features import ATTACK_KINDS, SCHEMA
-from kdgat.canbus.features.suspicion import FAST, NOTHING
+from kdgat.canbus.features.suspicion import Reason
 from kdgat.graphs import GraphColumns, pointers
 
 NUM_NODE_FEATURES = 6
@@ -50,7 +50,7 @@ def planted_columns(
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=(y * 5).astype(np.int32),
         kind=(y * ATTACK_KINDS.index("spoofing")).astype(np.int8),
-        suspicion=np.where(y == 1, FAST, NOTHING).astype(np.int8),
+        suspicion=np.where(y == 1, Reason.FAST, Reason.NOTHING).astype(np.int8),
         suspect=np.where(y == 1, 0x100, -1).astype(np.int32),
     )
     columns.validate()

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.canbus import OnlineWindows, WindowConfig
-from kdgat.canbus.features.suspicion import NEW, SILENT, Known, Reason, kind_of_reason
+from kdgat.canbus.features.suspicion import Known, Reason, kind_of_reason
 from kdgat.canbus.profile import learn_profile
 from tests.canbus.profile.car import PERIODS_S, SPEED, Row, drive, rows_of
 from tests.canbus.traffic import Judged
@@ -87,7 +87,7 @@ def test_an_identifier_that_never_comes_is_missed_but_not_a_whole_unit() -> None
     rows = [row for row in rows_of(20.0, 7) if row[1] != SPEED]
     found, ends = _judged(rows, _known()), _ends(rows)
     assert found.is_alarm[(ends > 2.7) & (ends < 6.5)].all()
-    assert _reasons(found) == {(SILENT, SPEED)}
+    assert _reasons(found) == {(Reason.SILENT, SPEED)}
     assert not found.is_alarm[ends > 8.0].any()  # it is no news for ever
     unit = [row for row in rows_of(20.0, 7) if row[1] not in (SPEED, 0x220)]
     assert not _judged(unit, _known()).is_alarm.any()
@@ -111,7 +111,7 @@ def test_one_message_a_second_of_an_unknown_identifier_is_found_once_it_is_no_ch
     found, ends = _judged(rows, _known()), _ends(rows)
     late = [one for one in times if one > 15.0]
     assert np.mean([found.is_alarm[np.searchsorted(ends, one)] for one in late]) > 0.9
-    assert _reasons(found) == {(NEW, 0x188)}
+    assert _reasons(found) == {(Reason.NEW, 0x188)}
     few = rows_of(60.0, 7) + [(float(one), 0x7DF, bytes(8)) for one in times[:4]]
     assert not _judged(few, _known()).is_alarm.any()
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.canbus import Messages, OnlineWindows, WindowConfig, make_vehicle, simulate, windows_to_graphs
-from kdgat.canbus.features.suspicion import NOTHING, SILENT, STRANGERS
+from kdgat.canbus.features.suspicion import Reason
 from tests.canbus.traffic import Judged, make_messages
 
 PERIODS_S = {0x0A1: 0.01, 0x13B: 0.02, 0x153: 0.02, 0x220: 0.05, 0x316: 0.1, 0x43F: 0.1}
@@ -79,7 +79,7 @@ def test_an_identifier_that_alone_falls_silent_is_named_and_soon_no_news() -> No
     rows = [row for row in _car() if row[1] != TARGET or row[0] < BEGIN_S]
     found, ends = _judged(rows), _times(rows)
     assert found.is_alarm[(ends > BEGIN_S + 0.5) & (ends < BEGIN_S + 4.5)].all()
-    assert set(found.reason[found.is_alarm]) == {SILENT}
+    assert set(found.reason[found.is_alarm]) == {Reason.SILENT}
     assert set(found.suspect[found.is_alarm]) == {TARGET}
     assert not found.is_alarm[(ends < BEGIN_S) | (ends > BEGIN_S + 7.0)].any()
 
@@ -100,7 +100,7 @@ def test_many_identifiers_that_come_once_add_up_though_each_is_another_one(end: 
     found = _car() + [(float(time_s), int(random.integers(0, 2048)), random.bytes(8)) for time_s in times]
     judged, ends = _judged(found), _times(found)
     assert judged.is_alarm[(ends > BEGIN_S + 0.4) & (ends < end)].mean() > 0.95
-    assert STRANGERS in judged.reason
+    assert Reason.STRANGERS in judged.reason
     assert not judged.is_alarm[(ends < BEGIN_S) | (ends > end + 1.0)].any()
 
 
@@ -150,7 +150,7 @@ def test_a_clean_new_period_is_a_state_of_the_car(period_s: float) -> None:
 def test_a_car_without_attacks_raises_no_alarm_on_any_simulated_vehicle() -> None:
     for seed in range(4):
         messages = simulate(make_vehicle(seed), 20.0, seed=seed)
-        assert not (windows_to_graphs(messages, WindowConfig())["suspicion"] != NOTHING).any(), seed
+        assert not (windows_to_graphs(messages, WindowConfig())["suspicion"] != Reason.NOTHING).any(), seed
 
 
 def test_pieces_are_judged_as_the_whole() -> None:

@@ -4,16 +4,11 @@ In: times on the bus, identifiers, payloads. Out: which messages and windows are
 against. Read `state.py` first.
 """
 
-from kdgat.canbus.features.suspicion.evidence import FAST, NEW, NOTHING, SILENT, STRANGERS, Reason, kind_of_reason
+from kdgat.canbus.features.suspicion.evidence import Reason, kind_of_reason
 from kdgat.canbus.features.suspicion.known import Known
 from kdgat.canbus.features.suspicion.state import Suspicions, SuspicionState, of_windows
 
 __all__ = [
-    "FAST",
-    "NEW",
-    "NOTHING",
-    "SILENT",
-    "STRANGERS",
     "Known",
     "Reason",
     "SuspicionState",

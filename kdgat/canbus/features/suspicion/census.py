@@ -9,20 +9,7 @@ from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
-from kdgat.canbus.features.suspicion.evidence import (
-    FUZZED_SINCE,
-    IS_FUZZED,
-    IS_ON,
-    LAST_SUSPICION,
-    NEED,
-    NEW,
-    NOTHING,
-    NUM_STRANGE,
-    RESUMED_AT,
-    SILENT,
-    START,
-    STRANGERS,
-)
+from kdgat.canbus.features.suspicion.evidence import AT, NEED, Reason
 from kdgat.canbus.features.suspicion.habits import RING
 
 _FRESH_S = 0.03  # in which another one has come
@@ -41,7 +28,7 @@ def look_at_all(
     habits: NDArray[np.float64], ring: NDArray[np.float64], bus: NDArray[np.float64], num_ids: int, now: float
 ) -> tuple[int, int, float]:
     """Look at all identifiers: who came once and not again, who is new and fast, who alone is silent."""
-    is_on, resumed = bus[IS_ON] != 0.0, bus[RESUMED_AT]
+    is_on, resumed = bus[AT.is_on] != 0.0, bus[AT.resumed_at]
     num_once, stranger, newest, num_late, late, num_later, is_fresh = 0, -1, -1, 0, -1, 0, False
     for one in range(num_ids):
         known = habits[one]
@@ -52,11 +39,11 @@ def look_at_all(
         came_once = 0.1 < age < 0.4 and seen <= 2.0 and known[habit.IS_OF_UNIT] == 0.0
         was_absent = known[habit.RUN] == 0.0 and known[habit.INTERVAL] > _ABSENT_S
         came_again = known[habit.IS_OF_ATTACK] != 0.0 and silent < 0.3 and was_absent
-        comes_again = came_again or (is_on and bus[IS_FUZZED] != 0.0 and _comes_at_random(known, bus, now))
+        comes_again = came_again or (is_on and bus[AT.is_fuzzed] != 0.0 and _comes_at_random(known, bus, now))
         if came_once or comes_again:
             num_once, stranger = num_once + 1, one
         is_fresh = is_fresh or (silent < _FRESH_S and (seen <= 2.0 or comes_again))
-        is_young = age < _LATE_END_S + 1.0 and first - bus[START] > 5.0 and first - resumed > 2.0
+        is_young = age < _LATE_END_S + 1.0 and first - bus[AT.start] > 5.0 and first - resumed > 2.0
         if is_young and seen >= 16.0 and silent < 0.04:
             newest = one
         if known[habit.IS_STRANGER] != 0.0 or known[habit.LEARNED] < 60.0:
@@ -74,24 +61,24 @@ def look_at_all(
                 known[habit.TIMES_LATE] += 1.0
             if now - known[habit.LATE_SINCE] < _LATE_END_S:
                 num_late, late = num_late + 1, one
-    reason, suspect, weight = NOTHING, -1, 0.0
-    if num_once >= _ONCE and is_fresh and now - bus[START] > 3.0 and now - resumed > 2.0:
-        bus[NUM_STRANGE] += 1.0
-        reason, suspect, weight = STRANGERS, stranger, NEED if bus[NUM_STRANGE] >= _LOOKS else 0.0
-        bus[LAST_SUSPICION] = now
-        if bus[IS_FUZZED] == 0.0:
-            bus[IS_FUZZED], bus[FUZZED_SINCE] = 1.0, now - 1.0
+    reason, suspect, weight = Reason.NOTHING, -1, 0.0
+    if num_once >= _ONCE and is_fresh and now - bus[AT.start] > 3.0 and now - resumed > 2.0:
+        bus[AT.num_strange] += 1.0
+        reason, suspect, weight = Reason.STRANGERS, stranger, NEED if bus[AT.num_strange] >= _LOOKS else 0.0
+        bus[AT.last_suspicion] = now
+        if bus[AT.is_fuzzed] == 0.0:
+            bus[AT.is_fuzzed], bus[AT.fuzzed_since] = 1.0, now - 1.0
     else:
-        bus[NUM_STRANGE] = 0.0
+        bus[AT.num_strange] = 0.0
         if not is_on:  # it was a single look, and no attack
-            bus[IS_FUZZED] = 0.0
+            bus[AT.is_fuzzed] = 0.0
     if newest >= 0 and _came_alone(habits, newest, num_ids) and habits[newest, habit.KEPT] > 16.0:
         kept = np.int64(habits[newest, habit.KEPT]) - 1
         if ring[newest, kept & (RING - 1)] - ring[newest, (kept - 16) & (RING - 1)] < 16.0 * _NEW_S:
-            reason, suspect, weight = NEW, newest, weight + NEED
+            reason, suspect, weight = Reason.NEW, newest, weight + NEED
             habits[newest, habit.IS_STRANGER] = 1.0
     if num_late == 1 and num_later == 1:  # several that fall silent together are a unit that sleeps
-        reason, suspect, weight = SILENT, late, weight + NEED
+        reason, suspect, weight = Reason.SILENT, late, weight + NEED
     return reason, suspect, weight
 
 
@@ -103,7 +90,7 @@ def _comes_at_random(known: NDArray[np.float64], bus: NDArray[np.float64], now: 
         seen > 2.0
         and now - known[habit.FIRST] > 0.3 * seen
         and now - known[habit.LAST] < 0.3
-        and known[habit.FIRST] > bus[FUZZED_SINCE]
+        and known[habit.FIRST] > bus[AT.fuzzed_since]
         and abs(interval - before) > 0.3 * max(interval, before)
     )
 

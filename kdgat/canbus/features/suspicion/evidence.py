@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +30,6 @@ class Reason(IntEnum):
     CHECKSUM = 12
 
 
-# What kernels are compiled with.
-NOTHING, TOO_MANY, EXTRA, PAYLOAD, FAST, STRANGERS, SILENT, NEW, JUMP, MANY_BITS, STILL, BREAK, CHECKSUM = map(
-    int, Reason
-)
 KIND_OF_REASON: Final = 15  # its bits; those above say which field of the identifier it was, of a JUMP
 NEED = 3.0  # evidence for an alarm,
 _NEED_OF_TIMES = 5.0  # if it is of times: one event may bring some messages too many
@@ -47,47 +43,51 @@ _GAPS, _INTERVALS, _SHORTEST_HOLD_S = 4.0, 4.0, 0.05  # by less where it is dens
 _BRIEF_S = 0.001  # but for that of one message alone
 _STALL_S, _STALL_GAPS, _SHORT_STALL_S = 0.1, 8.0, 0.004
 
-# Columns of the state of the bus.
-(
-    HAS_BEGUN,
-    NOW,
-    START,
-    SLICE,
-    USUAL_GAP,
-    NUM_GAPS,
-    EXCUSED,
-    RESUMED_AT,
-    IS_ON,
-    LAST_EVIDENCE,
-    LAST_SUSPICION,
-    GENERATION,
-    NEXT_SCAN,
-    IS_FUZZED,
-    FUZZED_SINCE,
-    NUM_STRANGE,  # looks in a row that found many identifiers that came once: no single one adds up
-    UNEXPECTED,  # messages of identifiers that the profile does not know, each of which counts half after some seconds,
-    UNEXPECTED_AT,  # as of then,
-    NEWCOMERS,  # and such identifiers themselves, in the same way;
-    NEWCOMERS_AT,
-    NUM_NEWCOMERS,  # all of them
-    REASON,  # of the newest evidence, and the identifier that it speaks against
-    SUSPECT,
-    IS_BRIEF,  # the alarm is of single messages alone
-    GAP,  # between two pieces of its evidence, about,
-    HOLD,  # and how long it outlives the last one
-    LOAD_AT,  # end of the last slice of time,
-    LOAD_SLICES,  # how many there were without a pause,
-    LOAD_MOST,  # the most messages that came in some of them,
-    LOAD_FRESH,
-    LOAD_WAITING,
-    LOAD_NEXT,
-    LOAD_ANCHOR,  # the most of the free time,
-    LOAD_FREE,  # until when that is,
-    LOAD_FULL,  # and for how long there were more than the most
-    LOAD,  # messages in each of the last slices: this column and those that follow
-) = range(36)
+
+class BusColumns(NamedTuple):
+    """Number the columns of the state of the bus."""
+
+    has_begun: int
+    now: int
+    start: int
+    slice: int
+    usual_gap: int
+    num_gaps: int
+    excused: int
+    resumed_at: int
+    is_on: int
+    last_evidence: int
+    last_suspicion: int
+    generation: int
+    next_scan: int
+    is_fuzzed: int
+    fuzzed_since: int
+    num_strange: int  # looks in a row that found many identifiers that came once: no single one adds up
+    unexpected: int  # messages of identifiers that the profile does not know, each counting half after some seconds,
+    unexpected_at: int  # as of then,
+    newcomers: int  # and such identifiers themselves, in the same way;
+    newcomers_at: int
+    num_newcomers: int  # all of them
+    reason: int  # of the newest evidence, and the identifier that it speaks against
+    suspect: int
+    is_brief: int  # the alarm is of single messages alone
+    gap: int  # between two pieces of its evidence, about,
+    hold: int  # and how long it outlives the last one
+    load_at: int  # end of the last slice of time,
+    load_slices: int  # how many there were without a pause,
+    load_most: int  # the most messages that came in some of them,
+    load_fresh: int
+    load_waiting: int
+    load_next: int
+    load_anchor: int  # the most of the free time,
+    load_free: int  # until when that is,
+    load_full: int  # and for how long there were more than the most
+    load: int  # messages in each of the last slices: this column and those that follow
+
+
+AT: Final = BusColumns(*range(len(BusColumns._fields)))
 NUM_SLICES: Final = 4
-NUM_BUS: Final = 35 + NUM_SLICES
+NUM_BUS: Final = AT.load + NUM_SLICES
 
 
 def kind_of_reason(reason: int) -> int:
@@ -98,16 +98,16 @@ def kind_of_reason(reason: int) -> int:
 @njit(cache=True)
 def heed_stall(bus: NDArray[np.float64], now: float, has_resumed: bool) -> None:
     """Excuse what queued up while bus or recorder stood still, and wait for nobody who came before."""
-    gap = now - bus[NOW]
+    gap = now - bus[AT.now]
     if has_resumed:
-        bus[RESUMED_AT], bus[EXCUSED] = now, now + 0.5
-    elif bus[NUM_GAPS] > 64.0 and gap > max(_STALL_GAPS * bus[USUAL_GAP], _SHORT_STALL_S):
+        bus[AT.resumed_at], bus[AT.excused] = now, now + 0.5
+    elif bus[AT.num_gaps] > 64.0 and gap > max(_STALL_GAPS * bus[AT.usual_gap], _SHORT_STALL_S):
         if gap > _STALL_S:
-            bus[EXCUSED] = now + min(2.0 * gap, 0.5)
-            bus[RESUMED_AT] = now
+            bus[AT.excused] = now + min(2.0 * gap, 0.5)
+            bus[AT.resumed_at] = now
     elif gap > 0.0:
-        bus[USUAL_GAP] += (gap - bus[USUAL_GAP]) / min(bus[NUM_GAPS] + 1.0, 512.0)
-        bus[NUM_GAPS] += 1.0
+        bus[AT.usual_gap] += (gap - bus[AT.usual_gap]) / min(bus[AT.num_gaps] + 1.0, 512.0)
+        bus[AT.num_gaps] += 1.0
 
 
 @njit(cache=True)
@@ -120,7 +120,7 @@ def weigh(
     with what comes before and after it nor keeps an alarm.
     """
     need = NEED
-    if reason <= EXTRA:
+    if reason <= Reason.EXTRA:
         need = _NEED_OF_TIMES if known[habit.LEARNED] >= _LONG_KNOWN else _NEED_OF_YOUNG
     half_s = _HALF_S + _HALF_INTERVALS * known[habit.USUAL]
     faded = 0.0
@@ -130,18 +130,19 @@ def weigh(
     if not is_brief or weight < NEED:
         known[habit.EVIDENCE], known[habit.EVIDENCE_AT] = evidence, now
     if is_brief:
-        if evidence >= need and (bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0):
-            bus[IS_ON], bus[IS_BRIEF], bus[HOLD], bus[LAST_EVIDENCE] = 1.0, 1.0, HOLD_S, now - HOLD_S + _BRIEF_S
-    elif bus[IS_FUZZED] != 0.0 and reason <= EXTRA:
+        if evidence >= need and (bus[AT.is_on] == 0.0 or bus[AT.is_brief] != 0.0):
+            bus[AT.is_on] = bus[AT.is_brief] = 1.0
+            bus[AT.hold], bus[AT.last_evidence] = HOLD_S, now - HOLD_S + _BRIEF_S
+    elif bus[AT.is_fuzzed] != 0.0 and reason <= Reason.EXTRA:
         pass  # random identifiers were those of others, too, whose own messages come too early after that
-    elif evidence >= need or (bus[IS_ON] != 0.0 and bus[IS_BRIEF] == 0.0):
-        if bus[IS_ON] == 0.0 or bus[IS_BRIEF] != 0.0:
-            bus[GAP] = HOLD_S / _GAPS
+    elif evidence >= need or (bus[AT.is_on] != 0.0 and bus[AT.is_brief] == 0.0):
+        if bus[AT.is_on] == 0.0 or bus[AT.is_brief] != 0.0:
+            bus[AT.gap] = HOLD_S / _GAPS
         else:
-            bus[GAP] += (min(now - bus[LAST_EVIDENCE], HOLD_S) - bus[GAP]) / _GAPS
-        interval = 0.0 if reason == STRANGERS else known[habit.USUAL]
-        bus[HOLD] = min(max(_GAPS * bus[GAP], _INTERVALS * interval, _SHORTEST_HOLD_S), HOLD_S)
-        bus[IS_ON], bus[IS_BRIEF], bus[LAST_EVIDENCE] = 1.0, 0.0, now
+            bus[AT.gap] += (min(now - bus[AT.last_evidence], HOLD_S) - bus[AT.gap]) / _GAPS
+        interval = 0.0 if reason == Reason.STRANGERS else known[habit.USUAL]
+        bus[AT.hold] = min(max(_GAPS * bus[AT.gap], _INTERVALS * interval, _SHORTEST_HOLD_S), HOLD_S)
+        bus[AT.is_on], bus[AT.is_brief], bus[AT.last_evidence] = 1.0, 0.0, now
 
 
 @njit(cache=True)
@@ -152,12 +153,12 @@ def count_unexpected(bus: NDArray[np.float64], now: float, is_new: bool, most: f
     it does not know is granted some, as such a unit goes on speaking.
     """
     if is_new:
-        bus[NUM_NEWCOMERS] += 1.0
-        _count(bus, NEWCOMERS, now, most + _MOST_NEWCOMERS)
-    if now - bus[UNEXPECTED_AT] > _TOGETHER_S:
-        _count(bus, UNEXPECTED, now, most + _GRANTED * _MOST_NEWCOMERS)
-    granted = _GRANTED * min(bus[NUM_NEWCOMERS] - 1.0, _MOST_NEWCOMERS)
-    return bool(bus[UNEXPECTED] > most + granted or bus[NEWCOMERS] > most + _MOST_NEWCOMERS)
+        bus[AT.num_newcomers] += 1.0
+        _count(bus, AT.newcomers, now, most + _MOST_NEWCOMERS)
+    if now - bus[AT.unexpected_at] > _TOGETHER_S:
+        _count(bus, AT.unexpected, now, most + _GRANTED * _MOST_NEWCOMERS)
+    granted = _GRANTED * min(bus[AT.num_newcomers] - 1.0, _MOST_NEWCOMERS)
+    return bool(bus[AT.unexpected] > most + granted or bus[AT.newcomers] > most + _MOST_NEWCOMERS)
 
 
 @njit(cache=True)

@@ -10,19 +10,7 @@ from numpy.typing import NDArray
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.checksums import checksum_residual
 from kdgat.canbus.features.suspicion import habits as habit
-from kdgat.canbus.features.suspicion.evidence import (
-    BREAK,
-    CHECKSUM,
-    JUMP,
-    KIND_OF_REASON,
-    MANY_BITS,
-    NEED,
-    NOTHING,
-    RESUMED_AT,
-    START,
-    STILL,
-    kind_of_reason,
-)
+from kdgat.canbus.features.suspicion.evidence import AT, KIND_OF_REASON, NEED, Reason, kind_of_reason
 from kdgat.canbus.features.suspicion.habits import COMMITTED, NEAR, NUM_HABITS, NUM_SPANS
 
 MOST_FIELDS: Final = 8  # of an identifier
@@ -63,7 +51,7 @@ class Known(NamedTuple):
         """Say which field a reason is about, with its bits from the highest of the first byte; neither if none."""
         row = int(np.searchsorted(self.identifier, identifier))
         is_known = row < len(self.identifier) and self.identifier[row] == identifier
-        if kind_of_reason(reason) != JUMP or not is_known:
+        if kind_of_reason(reason) != Reason.JUMP or not is_known:
             return "", frozenset()
         first, num, kind, *_ = self.fields[row, reason // (KIND_OF_REASON + 1)].tolist()
         bits = bits_of(first, num, is_little=kind == LITTLE)
@@ -133,17 +121,18 @@ def judge_payload(
     moves faster than in the profile is a state of the car, within limits.
     """
     if known[habit.SEEN] < RECALLED + 2.0:
-        return NOTHING, 0.0
+        return Reason.NOTHING, 0.0
     is_back = known[habit.IS_BACK] != 0.0  # the step to `last` is the way back of a value that was far off
     known[habit.IS_BACK] = 0.0
     changed = habit.num_changed(before ^ last)
     fewest = min(changed, habit.num_changed(last ^ payload))
     most = profile.most_changed[row]
     usual = max(most, np.int64(recent[MOST_FIELDS]))
-    reason, weight, newest = NOTHING, 0.0, 0.0
+    reason: int = Reason.NOTHING
+    weight, newest = 0.0, 0.0
     if fewest >= max(usual + _MORE_BITS, 3 * usual // 2) and habit.num_changed(before ^ payload) <= usual + _AS_BEFORE:
         known[habit.IS_BACK] = 1.0
-        reason, weight = MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
+        reason, weight = Reason.MANY_BITS, NEED if fewest >= 2 * usual + _AS_BEFORE else 0.5 * NEED
     elif not is_back:
         newest = min(float(changed), float(most + _MORE_BITS))
     recent[MOST_FIELDS] = max(recent[MOST_FIELDS] * _CALMS, newest)
@@ -174,8 +163,8 @@ def judge_payload(
         jump, newest = _JUMP * largest + _MORE, 0.0
         if abs(away) > jump and abs(back) > jump and abs(away + back) <= 2.0 * largest + _MORE:
             known[habit.IS_BACK] = 1.0
-            if reason & KIND_OF_REASON != JUMP:
-                reason, weight = JUMP + place * (KIND_OF_REASON + 1), NEED
+            if reason & KIND_OF_REASON != Reason.JUMP:
+                reason, weight = Reason.JUMP + place * (KIND_OF_REASON + 1), NEED
         elif not is_back:
             newest = min(abs(away) / step, _AGITATED)
         recent[place] = max(recent[place] * _CALMS, newest)
@@ -186,15 +175,15 @@ def judge_payload(
         known[habit.STILL] += 1.0
     is_news = (known[habit.STILL] - _STILL) * known[habit.USUAL] < _NEWS_S
     if known[habit.STILL] >= _STILL and is_news:
-        return STILL, NEED
+        return Reason.STILL, NEED
     kind = profile.checksum[row, 0]
     if kind >= 0 and (
         num_bytes != profile.checksum[row, 2] or checksum_residual(kind, payload, num_bytes) != profile.checksum[row, 1]
     ):
-        return CHECKSUM, NEED
+        return Reason.CHECKSUM, NEED
     known[habit.NUM_BROKEN] = known[habit.NUM_BROKEN] * _FADES + has_broken
     is_new_break = has_broken and known[habit.NUM_BROKEN] < _MOST_BROKEN  # else it counts no longer
-    return (BREAK, NEED) if is_new_break and reason == NOTHING else (reason, weight)
+    return (Reason.BREAK, NEED) if is_new_break and reason == Reason.NOTHING else (reason, weight)
 
 
 @njit(cache=True, inline="always")
@@ -206,8 +195,8 @@ def _is_usual(interval: float, known: NDArray[np.float64]) -> Any:
 @njit(cache=True)
 def find_absent(profile: Known, has_come: NDArray[np.bool_], bus: NDArray[np.float64], now: float) -> int:
     """Return the row of the only identifier that is expected and has not come at all; -1 if there is none, or more."""
-    found, since = -1, now - bus[START]
-    if since < _WAIT_S or bus[RESUMED_AT] > bus[START]:
+    found, since = -1, now - bus[AT.start]
+    if since < _WAIT_S or bus[AT.resumed_at] > bus[AT.start]:
         return found
     for row in range(len(profile.identifier)):
         if profile.is_expected[row] and not has_come[row]:

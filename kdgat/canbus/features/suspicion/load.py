@@ -9,22 +9,7 @@ from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
-from kdgat.canbus.features.suspicion.evidence import (
-    EXCUSED,
-    IS_ON,
-    LAST_SUSPICION,
-    LOAD,
-    LOAD_ANCHOR,
-    LOAD_AT,
-    LOAD_FREE,
-    LOAD_FRESH,
-    LOAD_FULL,
-    LOAD_MOST,
-    LOAD_NEXT,
-    LOAD_SLICES,
-    LOAD_WAITING,
-    NUM_SLICES,
-)
+from kdgat.canbus.features.suspicion.evidence import AT, NUM_SLICES
 
 _SLICE_S: Final = 0.25  # NUM_SLICES of which are looked at together
 _SPAN_S: Final = NUM_SLICES * _SLICE_S
@@ -43,13 +28,13 @@ def find_load(habits: NDArray[np.float64], bus: NDArray[np.float64], num_ids: in
     Usual is the most that ever came, and what those who come now sent at first: who wakes adds that, and nothing that
     others send meanwhile.
     """
-    if now - bus[LOAD_AT] < _SLICE_S:
+    if now - bus[AT.load_at] < _SLICE_S:
         return -1
-    if now - bus[LOAD_AT] > _PAUSE_S:
-        bus[LOAD_FREE] = now + _FREE_S
-    is_whole = now - bus[LOAD_AT] < 2.0 * _SLICE_S and now >= bus[EXCUSED]
-    bus[LOAD_AT] = now
-    bus[LOAD_SLICES] = bus[LOAD_SLICES] + 1.0 if is_whole else 0.0
+    if now - bus[AT.load_at] > _PAUSE_S:
+        bus[AT.load_free] = now + _FREE_S
+    is_whole = now - bus[AT.load_at] < 2.0 * _SLICE_S and now >= bus[AT.excused]
+    bus[AT.load_at] = now
+    bus[AT.load_slices] = bus[AT.load_slices] + 1.0 if is_whole else 0.0
     sent, sent_evenly, expected, most, suspect = 0.0, 0.0, 0.0, 0.0, -1
     for one in range(num_ids):
         known = habits[one]
@@ -67,38 +52,38 @@ def find_load(habits: NDArray[np.float64], bus: NDArray[np.float64], num_ids: in
         more = came - _SLICE_S * known[habit.RATE]
         if suspect < 0 or more > most:
             most, suspect = more, one
-    bus[LOAD + np.int64(bus[LOAD_SLICES]) % NUM_SLICES] = sent
-    if bus[LOAD_SLICES] < NUM_SLICES:
+    bus[AT.load + np.int64(bus[AT.load_slices]) % NUM_SLICES] = sent
+    if bus[AT.load_slices] < NUM_SLICES:
         return -1
     load = 0.0
     for place in range(NUM_SLICES):
-        load += bus[LOAD + place]
+        load += bus[AT.load + place]
     expected *= _SPAN_S
-    if now < bus[LOAD_FREE]:
-        bus[LOAD_MOST] = bus[LOAD_ANCHOR] = max(bus[LOAD_MOST], load)
-    usual = max(bus[LOAD_MOST], expected)
+    if now < bus[AT.load_free]:
+        bus[AT.load_most] = bus[AT.load_anchor] = max(bus[AT.load_most], load)
+    usual = max(bus[AT.load_most], expected)
     is_more = load > _MANY * usual
     is_fuller = is_more and usual >= _FEWEST and sent_evenly < _EVEN_SHARE * sent
-    bus[LOAD_FULL] = max(bus[LOAD_FULL] + (_SLICE_S if is_fuller else -_CALMS * _SLICE_S), 0.0)
-    if bus[LOAD_FULL] > _NEWS_S:
-        bus[LOAD_MOST], bus[LOAD_FULL] = load, 0.0
+    bus[AT.load_full] = max(bus[AT.load_full] + (_SLICE_S if is_fuller else -_CALMS * _SLICE_S), 0.0)
+    if bus[AT.load_full] > _NEWS_S:
+        bus[AT.load_most], bus[AT.load_full] = load, 0.0
     # Slices that hold the end of an alarm are still in the sum for a while after it.
-    if bus[IS_ON] == 0.0 and not is_more and now - bus[LAST_SUSPICION] > 1.5 * _SPAN_S:
-        learned = min(load, _DRIFT * max(bus[LOAD_ANCHOR], expected))
-        bus[LOAD_FRESH] = max(bus[LOAD_FRESH], learned)
-        bus[LOAD_NEXT] = max(bus[LOAD_NEXT], load)
+    if bus[AT.is_on] == 0.0 and not is_more and now - bus[AT.last_suspicion] > 1.5 * _SPAN_S:
+        learned = min(load, _DRIFT * max(bus[AT.load_anchor], expected))
+        bus[AT.load_fresh] = max(bus[AT.load_fresh], learned)
+        bus[AT.load_next] = max(bus[AT.load_next], load)
     return suspect if is_fuller and NUM_SLICES * sent > _STILL_MANY * usual else -1
 
 
 @njit(cache=True)
 def commit_load(bus: NDArray[np.float64]) -> None:
     """Commit what has waited, and let what is fresh wait."""
-    bus[LOAD_MOST] = max(bus[LOAD_MOST], bus[LOAD_WAITING])
-    bus[LOAD_WAITING], bus[LOAD_FRESH] = bus[LOAD_FRESH], 0.0
+    bus[AT.load_most] = max(bus[AT.load_most], bus[AT.load_waiting])
+    bus[AT.load_waiting], bus[AT.load_fresh] = bus[AT.load_fresh], 0.0
 
 
 @njit(cache=True)
 def forget_load(bus: NDArray[np.float64]) -> None:
     """Keep what came again since this was called last, and at least what came in the free time."""
-    bus[LOAD_MOST] = min(bus[LOAD_MOST], max(bus[LOAD_NEXT], bus[LOAD_ANCHOR]))
-    bus[LOAD_NEXT] = 0.0
+    bus[AT.load_most] = min(bus[AT.load_most], max(bus[AT.load_next], bus[AT.load_anchor]))
+    bus[AT.load_next] = 0.0

@@ -9,18 +9,7 @@ from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.suspicion import habits as habit
-from kdgat.canbus.features.suspicion.evidence import (
-    EXCUSED,
-    EXTRA,
-    IS_ON,
-    LAST_SUSPICION,
-    NEED,
-    NOTHING,
-    PAYLOAD,
-    RESUMED_AT,
-    START,
-    TOO_MANY,
-)
+from kdgat.canbus.features.suspicion.evidence import AT, NEED, Reason
 from kdgat.canbus.features.suspicion.habits import COMMITTED, EVEN, NUM_SPANS, RING
 
 _FACTORS = np.array([np.inf, np.inf, 1.8, 1.5, 1.25, 1.15])  # by which spans are too short, of an even identifier
@@ -53,7 +42,7 @@ def judge_message(
     interval = now - known[habit.LAST]
     believed = habit.is_believed(known, now)
     known[habit.LATE_SINCE] = 0.0
-    has_paused = known[habit.LAST] < bus[RESUMED_AT]
+    has_paused = known[habit.LAST] < bus[AT.resumed_at]
     if has_paused:
         known[habit.KEPT] = 0.0
     has_interval = not has_paused and known[habit.IS_UNTIMED] == 0.0
@@ -67,9 +56,9 @@ def judge_message(
         known[habit.RUN] += 1.0
     else:
         known[habit.RUN], known[habit.RUN_INTERVAL], known[habit.RUN_SINCE] = 0.0, interval, known[habit.LAST]
-    is_flushed = known[habit.IS_RECALLED] != 0.0 and now - bus[START] < _FLUSHED_S
-    is_on, is_excused = bus[IS_ON] != 0.0, now < bus[EXCUSED] or is_flushed
-    reason, weight, is_suspicious, is_extra = NOTHING, 0.0, False, False
+    is_flushed = known[habit.IS_RECALLED] != 0.0 and now - bus[AT.start] < _FLUSHED_S
+    is_on, is_excused = bus[AT.is_on] != 0.0, now < bus[AT.excused] or is_flushed
+    reason, weight, is_suspicious, is_extra = Reason.NOTHING, 0.0, False, False
     if believed and has_interval:
         usual, shortest = known[habit.USUAL], curve[COMMITTED, 0]
         is_extra = not is_due and shortest < np.inf and interval < 0.7 * shortest - 0.0005
@@ -80,26 +69,26 @@ def judge_message(
             if known[habit.RUN] >= _STATE and now - known[habit.RUN_SINCE] > 2.5 * usual and interval > 0.002:
                 habit.adopt(known, curve, times, now)
             elif not is_excused and not is_clean:
-                reason, weight = TOO_MANY, weight + 1.0
+                reason, weight = Reason.TOO_MANY, weight + 1.0
         if not is_excused and not is_due and _is_one_extra(known, curve, interval):
             is_suspicious = True
-            reason, weight = EXTRA, weight + 2.0
+            reason, weight = Reason.EXTRA, weight + 2.0
     if is_on and is_extra and known[habit.GUILTY_UNTIL] > now and not is_excused:
-        reason, weight = (TOO_MANY if reason == NOTHING else reason), weight + 1.0
-    if reason != NOTHING and not habit.accuse(known, now):
-        reason, weight = NOTHING, 0.0
+        reason, weight = (Reason.TOO_MANY if reason == Reason.NOTHING else reason), weight + 1.0
+    if reason != Reason.NOTHING and not habit.accuse(known, now):
+        reason, weight = Reason.NOTHING, 0.0
     _keep_usual_times(known, curve, times, kept, now, interval, believed)
     bits = _note_bits(known, np.float64(habit.num_changed(changed)))
     if known[habit.LEARNED] >= habit.PAYLOADS_KNOWN and now - known[habit.FIRST] > habit.BELIEVED_S:
         weight_of_bits = _weigh_bits(known, bits, num_bytes, now, is_on)
         if weight_of_bits > 0.0:
             is_suspicious = True
-            reason, weight = PAYLOAD, weight + weight_of_bits
+            reason, weight = Reason.PAYLOAD, weight + weight_of_bits
             known[habit.FORGED_UNTIL] = now + _FORGED_S
     elif not is_on:
         known[habit.MOST_BITS] = max(known[habit.MOST_BITS], bits)
     if is_suspicious:
-        bus[LAST_SUSPICION] = now
+        bus[AT.last_suspicion] = now
     if not is_on and has_interval and not is_suspicious:
         if not is_due:
             if not is_extra:
@@ -235,7 +224,7 @@ def is_flood(
 ) -> Any:
     """Return whether the last 32 messages of an identifier came faster than any car sends one."""
     kept = np.int64(known[habit.KEPT])
-    if kept <= 32 or now < bus[EXCUSED]:
+    if kept <= 32 or now < bus[AT.excused]:
         return False
     span, known_span = now - times[(kept - 33) & (RING - 1)], curve[COMMITTED, NUM_SPANS - 1]
     is_known = known[habit.LEARNED] > 400.0 and now - known[habit.FIRST] > 10.0

@@ -28,45 +28,11 @@ from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
 from kdgat.canbus.features.suspicion import habits as habit
 from kdgat.canbus.features.suspicion.census import look_at_all
 from kdgat.canbus.features.suspicion.evidence import (
-    BREAK,
-    CHECKSUM,
-    EXCUSED,
-    FAST,
-    FUZZED_SINCE,
-    GENERATION,
-    HAS_BEGUN,
-    HOLD,
-    IS_BRIEF,
-    IS_FUZZED,
-    IS_ON,
-    JUMP,
+    AT,
     KIND_OF_REASON,
-    LAST_EVIDENCE,
-    LAST_SUSPICION,
-    LOAD_ANCHOR,
-    LOAD_FRESH,
-    LOAD_FULL,
-    LOAD_MOST,
-    LOAD_NEXT,
-    LOAD_WAITING,
-    MANY_BITS,
     NEED,
-    NEW,
-    NEWCOMERS,
-    NEXT_SCAN,
-    NOTHING,
-    NOW,
     NUM_BUS,
-    NUM_GAPS,
-    NUM_NEWCOMERS,
-    NUM_STRANGE,
-    REASON,
-    SILENT,
-    SLICE,
-    START,
-    SUSPECT,
-    UNEXPECTED,
-    USUAL_GAP,
+    Reason,
     count_unexpected,
     heed_stall,
     weigh,
@@ -114,9 +80,9 @@ def of_windows(
     """
     if not len(starts):
         return np.zeros(0, np.int8), np.zeros(0, np.int32)
-    last = np.maximum.accumulate(np.where(found.reason != NOTHING, np.arange(len(found.reason)), -1))[stops - 1]
+    last = np.maximum.accumulate(np.where(found.reason != Reason.NOTHING, np.arange(len(found.reason)), -1))[stops - 1]
     is_alarm = last >= starts
-    reason = np.where(is_alarm, found.reason[last], np.int8(NOTHING))
+    reason = np.where(is_alarm, found.reason[last], np.int8(Reason.NOTHING))
     return reason, np.where(is_alarm, found.suspect[last].astype(np.int32), np.int32(-1))
 
 
@@ -224,20 +190,22 @@ def _judge(
             else:
                 habit.note_untimed(known, times, now)
             payloads_before[number], payloads[number] = payloads[number], payload[message]
-            if bus[IS_ON] != 0.0:
-                reasons[message], suspects[message] = bus[REASON], bus[SUSPECT]
+            if bus[AT.is_on] != 0.0:
+                reasons[message], suspects[message] = bus[AT.reason], bus[AT.suspect]
             continue
-        if bus[HAS_BEGUN] == 0.0:
+        if bus[AT.has_begun] == 0.0:
             bus[:] = -1e9
-            bus[HAS_BEGUN], bus[IS_ON], bus[IS_FUZZED], bus[NUM_GAPS], bus[USUAL_GAP] = 1.0, 0.0, 0.0, 0.0, 0.0
-            bus[NUM_STRANGE] = bus[UNEXPECTED] = bus[NEWCOMERS] = bus[NUM_NEWCOMERS] = 0.0
-            bus[NOW] = bus[START] = bus[SLICE] = bus[GENERATION] = now
-            bus[NEXT_SCAN] = now + _SCAN_S
-            for column in (LOAD_MOST, LOAD_FRESH, LOAD_WAITING, LOAD_NEXT, LOAD_ANCHOR, LOAD_FULL):
+            bus[AT.has_begun] = 1.0
+            bus[AT.is_on] = bus[AT.is_fuzzed] = bus[AT.num_gaps] = bus[AT.usual_gap] = bus[AT.num_strange] = 0.0
+            bus[AT.unexpected] = bus[AT.newcomers] = bus[AT.num_newcomers] = 0.0
+            bus[AT.now] = bus[AT.start] = bus[AT.slice] = bus[AT.generation] = now
+            bus[AT.next_scan] = now + _SCAN_S
+            for column in (AT.load_most, AT.load_fresh, AT.load_waiting, AT.load_next, AT.load_anchor, AT.load_full):
                 bus[column] = 0.0
         heed_stall(bus, now, breaks[message] == RESUMED)
-        bus[NOW] = now
-        reason, suspect, weight, fullest = NOTHING, number, 0.0, -1
+        bus[AT.now] = now
+        reason: int = Reason.NOTHING
+        suspect, weight, fullest = number, 0.0, -1
         if is_new[message]:
             rows[number] = _begin(profile, has_come, identifiers[message], known, curve, times, now)
             if sender >= 0:
@@ -251,64 +219,66 @@ def _judge(
         if len(profile.identifier) > 0 and rows[number] < 0:
             _note_stretch(known, now)
             if not _has_woken(habits, rows, number, num_ids, now):
-                if _is_faster(known, times, now, profile.others[FASTEST_S]) and now >= bus[EXCUSED]:
-                    reason, weight = NEW, weight + 1.0
+                if _is_faster(known, times, now, profile.others[FASTEST_S]) and now >= bus[AT.excused]:
+                    reason, weight = Reason.NEW, weight + 1.0
                 is_even = known[habit.LEARNED] >= habit.BELIEVED_AFTER and habit.is_even(known)
                 is_timer = is_even or known[habit.RUN] >= _REGULAR
                 if not is_timer and count_unexpected(bus, now, is_new[message], profile.others[MOST_OTHERS]):
-                    reason, weight = NEW, NEED
+                    reason, weight = Reason.NEW, NEED
         if rows[number] >= 0:
             found, weight_of_payload = judge_payload(
                 profile, rows[number], known, recent[rows[number]], payloads_before[number], payloads[number],
                 payload[message], np.int64(length[message]),
             )  # fmt: skip
-            if found != NOTHING:
+            if found != Reason.NOTHING:
                 reason, weight = found, weight + weight_of_payload
         payloads_before[number], payloads[number] = payloads[number], payload[message]
-        if reason >= NEW:
-            bus[LAST_SUSPICION] = now
+        if reason >= Reason.NEW:
+            bus[AT.last_suspicion] = now
         if is_flood(known, curve, times, bus, now):
-            reason, weight = FAST, weight + 1.0
-            bus[LAST_SUSPICION] = now
-            if bus[IS_ON] != 0.0:
+            reason, weight = Reason.FAST, weight + 1.0
+            bus[AT.last_suspicion] = now
+            if bus[AT.is_on] != 0.0:
                 known[habit.IS_STRANGER] = 1.0
-        if now >= bus[NEXT_SCAN]:
-            bus[NEXT_SCAN] = now + _SCAN_S
+        if now >= bus[AT.next_scan]:
+            bus[AT.next_scan] = now + _SCAN_S
             seen, scanned, weight_of_scan = look_at_all(habits, ring, bus, num_ids, now)
-            if seen != NOTHING:
+            if seen != Reason.NOTHING:
                 reason, weight = seen, weight + weight_of_scan
                 suspect = scanned
             fullest = find_load(habits, bus, num_ids, now)
             if fullest >= 0:
-                reason, weight, suspect = FAST, weight + NEED, fullest
-                bus[LAST_SUSPICION] = now
+                reason, weight, suspect = Reason.FAST, weight + NEED, fullest
+                bus[AT.last_suspicion] = now
             missing = find_absent(profile, has_come, bus, now)
             if missing >= 0:
-                bus[REASON], bus[SUSPECT] = SILENT, profile.identifier[missing]
-                weigh(absent[missing], bus, now, SILENT, NEED, False)
+                silent: Any = np.int64(Reason.SILENT)  # else `weigh` is compiled for the enum, too
+                bus[AT.reason], bus[AT.suspect] = silent, profile.identifier[missing]
+                weigh(absent[missing], bus, now, silent, NEED, False)
         if weight > 0.0:
-            bus[REASON], bus[SUSPECT] = reason, identifier_of[suspect]
+            bus[AT.reason], bus[AT.suspect] = reason, identifier_of[suspect]
             # Who the profile does not know speaks against itself by each message, and by nothing between them.
             is_unknown = len(profile.identifier) > 0 and rows[suspect] < 0
-            is_brief = is_unknown or reason & KIND_OF_REASON in (JUMP, MANY_BITS, BREAK, CHECKSUM)
+            kind = reason & KIND_OF_REASON
+            is_brief = is_unknown or (kind >= Reason.JUMP and kind != Reason.STILL)
             is_brief = is_brief and fullest < 0
             weigh(habits[suspect], bus, now, reason, weight, is_brief)
-        if bus[IS_ON] != 0.0 and now - bus[LAST_EVIDENCE] > bus[HOLD]:
-            if bus[IS_BRIEF] != 0.0:  # what there is against others goes on: single messages must not hide them
+        if bus[AT.is_on] != 0.0 and now - bus[AT.last_evidence] > bus[AT.hold]:
+            if bus[AT.is_brief] != 0.0:  # what there is against others goes on: single messages must not hide them
                 habit.discard(habits, curves, num_ids)
             else:
-                habit.roll_back(habits, curves, num_ids, bus[FUZZED_SINCE] if bus[IS_FUZZED] != 0.0 else np.inf)
-            bus[IS_ON] = bus[IS_FUZZED] = bus[LOAD_FRESH] = bus[LOAD_WAITING] = 0.0
-            bus[SLICE] = now
-        if bus[IS_ON] != 0.0:
-            reasons[message], suspects[message] = bus[REASON], bus[SUSPECT]
-        elif now - bus[SLICE] > habit.COMMIT_S:
-            if now - bus[LAST_SUSPICION] > habit.CALM_S:
+                habit.roll_back(habits, curves, num_ids, bus[AT.fuzzed_since] if bus[AT.is_fuzzed] != 0.0 else np.inf)
+            bus[AT.is_on] = bus[AT.is_fuzzed] = bus[AT.load_fresh] = bus[AT.load_waiting] = 0.0
+            bus[AT.slice] = now
+        if bus[AT.is_on] != 0.0:
+            reasons[message], suspects[message] = bus[AT.reason], bus[AT.suspect]
+        elif now - bus[AT.slice] > habit.COMMIT_S:
+            if now - bus[AT.last_suspicion] > habit.CALM_S:
                 habit.commit(habits, curves, num_ids, now)
                 commit_load(bus)
-            bus[SLICE] = now
-            if now - bus[GENERATION] > habit.FORGOTTEN_S:
-                bus[GENERATION] = now
+            bus[AT.slice] = now
+            if now - bus[AT.generation] > habit.FORGOTTEN_S:
+                bus[AT.generation] = now
                 habit.forget(habits, curves, num_ids)
                 forget_load(bus)
 
