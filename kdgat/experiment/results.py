@@ -84,7 +84,8 @@ class ExperimentResults(RunResults):
             rows.append([name, texts.get(name, NO_NUMBER), *(of_seeds if len(of_seeds) > 1 else [])])
         seeds = [f"seed {seed}" for seed in self.seeds if len(self.seeds) > 1]
         caption = (
-            "What the module logged of each split: numbers as means over its samples, metric objects over all of them."
+            "What the module logged of each split: numbers as means over its samples, metric objects over all of them"
+            f"{'; +-: half the 95 % interval of the mean over seeds' if len(self.seeds) > 1 else ''}."
         )
         return [Table.of(["metric", "value", *seeds], rows, caption, key="metrics")]
 

@@ -104,6 +104,8 @@ class Measure:
     '0.9989'
     >>> Measure("growth", 0.52, Interval(mean=0.53, low=0.5, high=0.56, count=3), is_higher_better=False).text
     '0.5200 (0.5300 +- 0.0300)'
+    >>> Measure.over_seeds("F1", {0: 0.5, 1: 0.5}).text
+    '0.5000 +- 0.0000'
     """
 
     name: str
@@ -134,7 +136,8 @@ class Measure:
 
     @property
     def text(self) -> str:
-        """Write the value, and behind it mean and half interval of seeds if there are several."""
+        """Write the value, with half the interval of seeds if there are several, and their mean where it is another."""
         if self.seeds is None or self.seeds.count < 2:
             return f"{self.value:.4f}"
-        return f"{self.value:.4f} ({self.seeds.mean:.4f} +- {self.seeds.half:.4f})"
+        of_seeds = f"{self.seeds.mean:.4f} +- {self.seeds.half:.4f}"
+        return of_seeds if self.value == self.seeds.mean else f"{self.value:.4f} ({of_seeds})"
