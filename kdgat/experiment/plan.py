@@ -13,6 +13,7 @@ from kdgat.base.hashes import sha256_once
 from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ExperimentConfig, takes_root
 from kdgat.experiment.declaration import PREPARE, TRAINING, Experiment, ExperimentError
+from kdgat.experiment.results import knows_direction
 from kdgat.experiment.source import SUFFIX, Source, load_experiment, read_source
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
@@ -98,11 +99,14 @@ def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
 
 
 def _with_code_of(output: OutputDirectory, plan: list[PlannedStage]) -> list[PlannedStage]:
-    """Return stages whose code is taken to be what those of a run had; RunError if that is none."""
+    """Return stages whose code is taken to be what those of a run had; RunError if that is none.
+
+    Evaluations are by the code of now: they cost little, and a new metric is no reason to train.
+    """
     known = {
         record.name: output.stage_directory(record).read_spec().config["code"]
         for record in output.read_index("experiment").stages
-        if record.directory
+        if record.directory and record.stage != EVALUATION
     }
     return [replace(one, config={**one.config, "code": known.get(one.name, one.config["code"])}) for one in plan]
 
@@ -161,6 +165,8 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for stage in experiment.stages:
         arguments, training = config.arguments("model", stage.name), config.training_for(stage.name)
+        if (is_higher_better := knows_direction(training.monitor)) is not None:
+            _check_mode(stage.name, training, "max" if is_higher_better else "min")
         shapes[stage.name] = check_module(experiment, stage.name, arguments, stage.frozen, training)
         before = experiment.predecessor(stage.name)
         if before is not None and shapes[before] != shapes[stage.name]:
@@ -170,6 +176,14 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
                 f"{shapes[stage.name].get(name, 'not there')} instead of {shapes[before].get(name, 'not there')}; "
                 'give both the same arguments, or starts_from=""'
             )
+
+
+def _check_mode(stage: str, training: TrainingConfig, mode: str) -> None:
+    if training.mode != mode:
+        raise ExperimentError(
+            f"stage {stage}: training.mode={training.mode} would keep the worst epoch by {training.monitor}, if its "
+            f'name is right: give training={{"mode": "{mode}", ...}} in the file, or -O training.mode={mode}'
+        )
 
 
 def _preparations(config: ExperimentConfig, experiment: Experiment, source: Source) -> dict[str, PlannedStage]:

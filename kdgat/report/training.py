@@ -29,7 +29,9 @@ FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
 VALIDATION = ("validation_loss", "val_loss")  # as this package and as many others call it
 MOST_OPEN = 4  # stages whose curves are seen at once
-SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
+SHARE = re.compile(
+    r"(f1|auc|auroc|auprc|acc|iou|mrr|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$"
+)
 Seeds = Mapping[int, Curve]  # seed -> curve
 
 

@@ -30,18 +30,21 @@ def describe_rerun(output: OutputDirectory, index: RunIndex, record: StageRecord
 
 
 def describe_reruns(run: Run, output: OutputDirectory, index: RunIndex) -> dict[str, str]:
-    """Say why stages that are done will run again by this plan, by name; those that will be taken are left out."""
+    """Say why stages that have begun will begin anew by this plan, by name; those that stay or resume are left out."""
     found, taken = dict[str, str](), dict[str, RunDirectory]()
-    done = {one.name: output.stage_directory(one) for one in index.stages if one.state in DONE_STATES and one.directory}
-    for planned in (one for one in run.plan if one.name in done):
-        taken[planned.name] = done[planned.name]
+    begun = {one.name: one for one in index.stages if one.directory}
+    for planned in (one for one in run.plan if one.name in begun):
+        record = begun[planned.name]
+        taken[planned.name] = output.stage_directory(record)
         try:
             before = taken[planned.name].read_spec()
             if anew := [name for name in planned.depends_on if name in found]:
                 said = [*_own_differences(before, planned), f"after {', '.join(anew)}"]
             else:
                 taken[planned.name], after = find_stage(run, planned, taken, output)
-                said = [] if taken[planned.name].is_finished() else [*_differences(before, after)]
+                there = taken[planned.name]
+                resumes = record.state not in DONE_STATES and there.path.exists()
+                said = [] if there.is_finished() or resumes else [*_differences(before, after)]
         except (OSError, ValueError):  # gone, or of another version: training says so
             continue
         if said:

@@ -40,6 +40,15 @@ def test_keys_of_adamw_are_refused_beside_an_optimizer_of_the_module_s_own(sourc
     assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, overrides))
 
 
+@pytest.mark.parametrize(("monitor", "mode"), [("val/auroc", "min"), ("val_loss", "max")])
+def test_a_mode_that_would_keep_the_worst_epoch_is_refused(source: Path, monitor: str, mode: str) -> None:
+    overrides = [f"training.monitor={monitor}", f"training.mode={mode}"]
+    with pytest.raises(UserError, match=f"training.mode={mode} would keep the worst epoch by {monitor}"):
+        plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, overrides))
+    other = [overrides[0], f"training.mode={'max' if mode == 'min' else 'min'}"]
+    assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, other))
+
+
 def test_a_module_that_looks_at_values_is_planned(source: Path) -> None:
     text = source.read_text()
     source.write_text(text.replace(ENCODER, f"        assert torch.ones(2).sum().item() == 2\n{ENCODER}", 1))

@@ -66,6 +66,24 @@ def test_a_plan_says_which_stages_that_are_done_run_again_and_why(out: Path, kdg
     assert "Nothing is left" not in said
 
 
+def test_a_plan_says_that_a_change_begins_a_stage_anew_that_is_half_done(
+    out: Path, kdgat: Callable[..., Answer]
+) -> None:
+    output = OutputDirectory(out)
+    index = output.read_index()
+    record = index.record("line-seed0")
+    output.stage_directory(record).outcome_path.unlink()
+    record.state = StageState.PAUSED
+    output.write_index(index)
+    words = ("plan", "toy", "--out", str(out), "-O", "data.noise=0.2")
+    same = kdgat(*words, status=0).stdout
+    assert re.search(r"line-seed0 .* paused ", same)
+    assert "Runs again" not in same
+    other = kdgat(*words, "-O", "training.learning_rate=0.5", status=0).stdout
+    assert re.search(r"line-seed0 .* runs again ", other)
+    assert "learning_rate" in other.partition("Runs again")[2]
+
+
 def test_stages_that_ran_once_or_were_taken_say_so(toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
     run = toy.plan(toy.config.from_preset("quick", {}))
     run_locally(run, tmp_path, only=["prepare"])
