@@ -86,7 +86,8 @@ def evaluations_on(run: FinishedRun, samples: Mapping[str, StageInput]) -> Itera
     for seed, record in sorted(run.evaluations().items()):
         directory = run.output.stage_directory(record)
         spec = directory.read_spec()
-        weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(directory.path))
+        # Without `..`: in an image the directories that it leads through are not there.
+        weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(directory.path).resolve())
         # The spec carries the text of its source: the folder that it was read from may be gone.
         reads = tuple(path for path in spec.reads if Path(path).exists())
         yield seed, spec.model_copy(update={"inputs": {**samples, WEIGHTS: weights}, "reads": reads})

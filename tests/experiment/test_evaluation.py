@@ -12,7 +12,7 @@ from kdgat.experiment.family import FAMILY
 from kdgat.experiment.results import collect_results
 from kdgat.run import EVALUATION, OutputDirectory, RunError, run_locally
 from kdgat.run.plan import find_stage
-from kdgat.stage import Finished, RunDirectory
+from kdgat.stage import Finished, RunDirectory, StageInput
 from kdgat.stage.runner import run_stage
 from tests.experiment.conftest import SOURCE
 from tests.support.command_line import run_kdgat
@@ -45,6 +45,10 @@ def folder(path: Path, number: int) -> Path:
     return path
 
 
+def directory_inputs(path: Path) -> list[StageInput]:
+    return list(RunDirectory(path).read_spec().inputs.values())
+
+
 def measure(data: OtherData) -> dict[int, Finished]:
     def to_end(directory: RunDirectory) -> Finished:
         outcome = directory.read_outcome() if directory.is_finished() else run_stage(directory, quiet=True)
@@ -61,6 +65,8 @@ def test_a_run_is_measured_on_another_folder_and_with_other_arguments(trained: O
     own = collect_results(trained)
     other = OtherData.of_run(trained, folder(tmp_path / "other", 40), ["data.largest=4"])
     results = other.results(measure(other))
+    for directory in trained.evaluations_path.iterdir():  # in an image, what a name leads through by `..` is not there
+        assert all(".." not in one.path for one in directory_inputs(directory))
     assert results.seeds == own.seeds == [0, 1]
     assert set(results.metrics) == set(own.metrics)
     assert results.metrics != own.metrics
