@@ -156,7 +156,7 @@ def test_of_two_nights_in_the_image_the_better_model_is_in_service_and_a_third_h
     assert second is not None
     assert f"files changed since {first.id}; {second.id} went into service: test.error is " in told
     assert f"nothing new; in service: {second.id}" in person.run("nightly/net", *SHORT)
-    nights = person.installed.here.outputs / "nightly" / "net"
+    nights = person.installed.here.outputs / "nightly-experiment" / "net"
     compared = list(nights.glob("**/comparisons/*"))
     assert compared
     for directory in compared:
