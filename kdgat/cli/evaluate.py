@@ -1,4 +1,4 @@
-"""`kdgat evaluate FAMILY`: the detectors of a finished run on any data, for families that detect something."""
+"""`kdgat evaluate FAMILY`: a finished run on any data, for families that detect something and models of one's own."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

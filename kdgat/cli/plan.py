@@ -48,7 +48,7 @@ def plan_command(family: "Family") -> Any:
         where, request = jobs_at.read()
         run = family.plan(configured.build(family, given, is_plan=True))
         states, took = stages_in(out, may_be_new=dry_run or (out is not None and not out.exists()))
-        again = reruns_in(out, run) if out is not None and took else {}
+        again = reruns_in(out, run) if out is not None and states else {}
         states |= dict.fromkeys(again, "runs again")
         took = {name: seconds for name, seconds in took.items() if name not in again}
         if diagram:
@@ -143,7 +143,7 @@ def stages_in(out: Path | None, *, may_be_new: bool) -> tuple[dict[str, str], di
 
 
 def reruns_in(out: Path, run: "Run") -> dict[str, str]:
-    """Say why stages that are done in a directory will run again, by name."""
+    """Say why stages that have begun in a directory will begin anew, by name."""
     from kdgat.run import OutputDirectory
     from kdgat.run.rerun import describe_reruns
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kdgat.base import UserError, validate_config
+from kdgat.base import ConfigurationError, UserError, validate_config
 from kdgat.base.configuration import apply_overrides
 from kdgat.experiment.config import arguments_of
 from kdgat.experiment.plan import SPLITS, PrepareConfig, digest_of_root
@@ -34,7 +35,8 @@ class OtherData:
             RunError: if the run has not finished.
             UserError: if nothing differs from what it was measured on, or something else than data would.
         """
-        run = FinishedRun(output, "experiment")
+        run = FinishedRun(OutputDirectory(Path(os.path.normpath(output.path.absolute()))), "experiment")
+        output = run.output
         evaluation = output.stage_directory(next(iter(run.evaluations().values())))
         prepared = RunDirectory(evaluation.read_spec().inputs[SPLITS[1]].resolve(evaluation.path).parent)
         spec = prepared.read_spec()
@@ -42,15 +44,18 @@ class OtherData:
         known, config = arguments_of(experiment.data), validate_config(PrepareConfig, spec.config)
         if others := [text for text in overrides if not text.startswith(SECTION)]:
             raise UserError(f"-O {others[0]}: an evaluation takes keys of `data` alone, as -O data.KEY=VALUE")
-        arguments = apply_overrides(
-            validate_config(known, config.arguments), [text.removeprefix(SECTION) for text in overrides]
-        )
-        execution = {**spec.execution} if root is None else {**spec.execution, "root": str(root.absolute())}
-        files = config.files if root is None else digest_of_root(experiment, root.absolute())
+        keys = [text.removeprefix(SECTION) for text in overrides]
+        try:
+            arguments = apply_overrides(validate_config(known, config.arguments), keys)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"data: {error}") from None
+        named = spec.execution["root"] if root is None else os.path.normpath(root.absolute())
+        files = digest_of_root(experiment, None if named is None else Path(named))
         changed = config.model_copy(update={"arguments": arguments.model_dump(mode="json"), "files": files})
         if changed == config:
             raise UserError("the run was measured on these data: name others by --root or -O data.KEY=VALUE")
-        reads = (*spec.reads, *([] if root is None else [str(root.absolute())]))
+        reads = (*spec.reads, *([] if named is None else [named]))
+        execution = {**spec.execution, "root": named}
         update = {"config": changed.model_dump(mode="json"), "execution": execution, "reads": reads}
         return cls(run, spec.model_copy(update=update))
 
@@ -88,6 +93,4 @@ def evaluations_on(run: FinishedRun, samples: Mapping[str, StageInput]) -> Itera
         spec = directory.read_spec()
         # Without `..`: in an image the directories that it leads through are not there.
         weights = StageInput.of_file(spec.inputs[WEIGHTS].resolve(directory.path).resolve())
-        # The spec carries the text of its source: the folder that it was read from may be gone.
-        reads = tuple(path for path in spec.reads if Path(path).exists())
-        yield seed, spec.model_copy(update={"inputs": {**samples, WEIGHTS: weights}, "reads": reads})
+        yield seed, spec.model_copy(update={"inputs": {**samples, WEIGHTS: weights}})

@@ -5,11 +5,13 @@ The new model and the one in service are measured on the same samples: those tha
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Final
+from typing import Any, Final
 
 from kdgat.base import UserError, unknown_key_text
 from kdgat.base.configuration import without_keys
@@ -25,12 +27,17 @@ PARTS: Final = ("files", "code")  # of what stages depend on; the rest is the co
 def digests(run: Run) -> dict[str, str]:
     """Return the digests of what a planned run depends on: its files, its code, its configuration."""
     stages = [(one, without_keys(one.config, one.execution_keys)) for one in run.plan]
-    found = {part: content_hash(sorted({config[part] for _, config in stages if part in config})) for part in PARTS}
+    found = {part: _digest(sorted({config[part] for _, config in stages if part in config})) for part in PARTS}
     rest = [
         [one.name, one.code_version, sorted(one.inputs), {key: config[key] for key in config if key not in PARTS}]
         for one, config in stages
     ]
-    return {**found, "configuration": content_hash(rest)}
+    return {**found, "configuration": _digest(rest)}
+
+
+def _digest(content: Any) -> str:
+    """Hash plain data as the first ledgers have it: another way would train all deployed experiments again."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def changes(before: Mapping[str, str], now: Mapping[str, str]) -> str:

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from kdgat.base import Config
+from kdgat.base.configuration import without_keys
 from kdgat.base.hashes import sha256_once
 from kdgat.experiment.code import code_digest
 from kdgat.experiment.config import ExperimentConfig, takes_root
 from kdgat.experiment.declaration import PREPARE, TRAINING, Experiment, ExperimentError
-from kdgat.experiment.results import knows_direction
+from kdgat.experiment.results import says_direction
 from kdgat.experiment.source import SUFFIX, Source, load_experiment, read_source
 from kdgat.run import EVALUATION, OutputDirectory, PlannedStage
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference
+from kdgat.stage import RunDirectory
 from kdgat.training import TrainingConfig
 
 SCALE: Final = "own"
@@ -69,6 +74,8 @@ def kind_of(stage: str) -> StageKind:
 def plan_experiment(config: ExperimentConfig) -> list[PlannedStage]:
     """List the stages of a run in an order in which they can be executed."""
     source = read_source(config.source)
+    if config.same_code is not None and not source.files:  # no stage carries its text
+        raise ExperimentError(f"same_code: {source.name} is installed: give the file that holds the Experiment")
     experiment = load_experiment(source)
     preparations = _preparations(config, experiment, source)
     plan = list({id(stage): stage for stage in preparations.values()}.values())
@@ -103,12 +110,30 @@ def _with_code_of(output: OutputDirectory, plan: list[PlannedStage]) -> list[Pla
 
     Evaluations are by the code of now: they cost little, and a new metric is no reason to train.
     """
-    known = {
-        record.name: output.stage_directory(record).read_spec().config["code"]
-        for record in output.read_index("experiment").stages
-        if record.directory and record.stage != EVALUATION
-    }
-    return [replace(one, config={**one.config, "code": known.get(one.name, one.config["code"])}) for one in plan]
+    output.read_index("experiment")
+    return [
+        one if one.stage == EVALUATION else replace(one, config={**one.config, "code": _kept_code(output, one)})
+        for one in plan
+    ]
+
+
+def _kept_code(output: OutputDirectory, planned: PlannedStage) -> str:
+    """Return the code of the newest directory with this configuration, of one that has finished if there is any.
+
+    `run.json` does not name it any more where a later command has begun another one, or was stopped before.
+    """
+
+    def configuration(config: Mapping[str, Any]) -> str:
+        return json.dumps({**without_keys(config, planned.execution_keys), "code": ""}, sort_keys=True)
+
+    found = [(False, 0, planned.config["code"])]
+    for path in output.stages_path.glob(f"{planned.stage}-{planned.scale}-seed{planned.seed}-*"):
+        directory = RunDirectory(path)
+        with suppress(OSError, ValueError):  # of another version, or removed meanwhile
+            config = directory.read_spec().config
+            if configuration(config) == configuration(planned.config):
+                found.append((directory.is_finished(), directory.spec_path.stat().st_mtime_ns, config["code"]))
+    return max(found)[-1]
 
 
 def network_digest(experiment: Experiment, source: Source, curriculum: Any = None) -> str:
@@ -165,7 +190,7 @@ def _check_modules(config: ExperimentConfig, experiment: Experiment) -> None:
     shapes: dict[str, dict[str, tuple[int, ...]]] = {}
     for stage in experiment.stages:
         arguments, training = config.arguments("model", stage.name), config.training_for(stage.name)
-        if (is_higher_better := knows_direction(training.monitor)) is not None:
+        if (is_higher_better := says_direction(training.monitor)) is not None:
             _check_mode(stage.name, training, "max" if is_higher_better else "min")
         shapes[stage.name] = check_module(experiment, stage.name, arguments, stage.frozen, training)
         before = experiment.predecessor(stage.name)

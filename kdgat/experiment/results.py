@@ -11,6 +11,8 @@ from kdgat.run import FinishedRun, Measure, OutputDirectory, Table
 from kdgat.run.directory import RunIndex
 from kdgat.run.results import RunResults, origin
 
+# Parts of names of metrics that turn what others say.
+_TURNING: Final = ("neg", "negative", "minus")
 # Parts of names of metrics: the last one that is known says whether less or more of it is better.
 _LOWER: Final = (
     *("loss", "error", "err", "mae", "mse", "rmse", "mape", "rmsd", "nll", "ce", "bce", "crossentropy", "entropy"),
@@ -44,10 +46,23 @@ def knows_direction(metric: str) -> bool | None:
     >>> knows_direction("test.crossentropy"), knows_direction("test.loss_free_accuracy"), knows_direction("test.x")
     (False, True, None)
     """
-    for part in reversed(re.findall("[a-z][a-z0-9]*", metric.lower().partition(".")[2] or metric.lower())):
-        if part in _HIGHER or part in _LOWER:
-            return part in _HIGHER
-    return None
+    found = [part in _HIGHER for part in _parts(metric) if part in _HIGHER or part in _LOWER]
+    return found[-1] if found else None
+
+
+def says_direction(metric: str) -> bool | None:
+    """Return the same where a name leaves no doubt; None of one that says both, turns what it says, or is a score.
+
+    >>> [says_direction(name) for name in ("val/auroc", "val_loss", "mae_f", "neg_log_likelihood", "fid_score")]
+    [True, False, None, None, None]
+    """
+    parts = set(_parts(metric))
+    found = {part in _HIGHER for part in parts - {"score"} if part in _HIGHER or part in _LOWER}
+    return found.pop() if len(found) == 1 and not parts & set(_TURNING) else None
+
+
+def _parts(metric: str) -> list[str]:
+    return re.findall("[a-z][a-z0-9]*", metric.lower().partition(".")[2] or metric.lower())
 
 
 def is_higher_better(metric: str) -> bool:

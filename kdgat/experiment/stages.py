@@ -124,8 +124,7 @@ def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
     samples = Samples(input_path(spec, directory, split), experiment.collate)
     module = trained_module(experiment, input_path(spec, directory, "weights"))
     metrics = measure(module, samples, config.training, spec.seed)
-    names = {name: f"{split}.{name.removeprefix('test_').removeprefix('test/')}" for name in metrics}
-    return Finished(metrics={names[name]: value for name, value in metrics.items()})
+    return Finished(metrics={f"{split}.{name.removeprefix('test_')}": value for name, value in metrics.items()})
 
 
 def measure(module: LightningModule, samples: Samples, config: TrainingConfig, seed: int) -> dict[str, float]:

@@ -44,7 +44,7 @@ class NightLedger(BaseModel):
             content = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        advice = "remove it, and the next night takes all recordings for new"
+        advice = "remove it, and the next night trains again"
         return read_kept(cls, content, path, advice)
 
     def write(self, path: Path) -> None:
@@ -197,7 +197,7 @@ class ModelSource:
         finished = [record.model_copy(update={"state": StageState.FINISHED, "message": ""}) for record in records]
         index = run.index.model_copy(update={"stages": finished, "config": dict(config)})
         files[run.output.index_path.name] = (index.model_dump_json(indent=2) + "\n").encode()
-        trained = next((attempt for name, attempt in reversed(attempts.items()) if attempt and name != "prepare"), {})
+        trained = next((attempt for name, attempt in reversed(attempts.items()) if attempt and weights[name]), {})
         content = content_hash(sorted((record.name, record.identity, weights[record.name]) for record in records))
         return cls(
             files,

@@ -11,7 +11,8 @@ from kdgat.experiment.evaluation import OtherData
 from kdgat.experiment.family import FAMILY
 from kdgat.experiment.results import collect_results
 from kdgat.run import EVALUATION, OutputDirectory, RunError, run_locally
-from kdgat.run.plan import find_stage
+from kdgat.run.local import new_index
+from kdgat.run.plan import create_stage, find_stage
 from kdgat.stage import Finished, RunDirectory, StageInput
 from kdgat.stage.runner import run_stage
 from tests.experiment.conftest import SOURCE
@@ -138,5 +139,27 @@ def test_stages_stay_as_they_are_where_a_change_of_code_is_said_to_change_nothin
     assert finished() == ["prepare", "prepare-large"]
     trainings = [record.name for record in trained.read_index().stages if record.stage != EVALUATION]
     assert finished(same_code=str(trained.path)) == trainings
+    # A command before, which has begun them anew and was stopped, does not hide what has finished.
+    index = trained.read_index()
+    begun = FAMILY.plan(ExperimentConfig.from_preset("quick", {"source": str(source), "root": given["root"]}))
+    taken = {name: trained.stage_directory(index.record(name)) for name in ("prepare", "prepare-large")}
+    create_stage(begun, next(one for one in begun.plan if one.name == "small-seed0"), taken, trained)
+    trained.write_index(new_index(begun))
+    try:
+        assert finished(same_code=str(trained.path)) == trainings
+    finally:
+        trained.write_index(index)
     with pytest.raises(RunError, match=r"run\.json is missing"):
         finished(same_code=str(tmp_path))
+
+
+@pytest.mark.processes
+def test_files_that_have_changed_below_the_root_of_a_run_are_other_data(trained: OutputDirectory) -> None:
+    number = trained.path.parent / "data" / "number"
+    before = number.read_text()
+    number.write_text("26")
+    try:
+        results = (data := OtherData.of_run(trained, None)).results(measure(data))
+    finally:
+        number.write_text(before)
+    assert set(results.metrics) == {"test.error"}

@@ -49,6 +49,13 @@ def test_a_mode_that_would_keep_the_worst_epoch_is_refused(source: Path, monitor
     assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, other))
 
 
+@pytest.mark.parametrize("monitor", ["val_negative_log_likelihood", "val_fid_score", "loss_dice", "mae_f"])
+def test_a_name_that_leaves_doubt_refuses_no_mode(source: Path, monitor: str) -> None:
+    for mode in ("min", "max"):
+        overrides = [f"training.monitor={monitor}", f"training.mode={mode}"]
+        assert plan_experiment(ExperimentConfig.from_preset("quick", {"source": str(source)}, overrides))
+
+
 def test_a_module_that_looks_at_values_is_planned(source: Path) -> None:
     text = source.read_text()
     source.write_text(text.replace(ENCODER, f"        assert torch.ones(2).sum().item() == 2\n{ENCODER}", 1))
