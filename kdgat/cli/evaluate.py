@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kdgat.cluster import ResourceRequest, Site
     from kdgat.family import Detects, Family, ScoringRequest
     from kdgat.run.results import RunResults
+    from kdgat.stage import Finished, RunDirectory
 
 JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all metrics here.")]
 Profile = Annotated[
@@ -87,28 +88,23 @@ def evaluate_experiment(
     The code that it was trained with does it, on the test split; where there is none, on validation. What was measured
     before is not measured again. With --site NAME jobs of a cluster do it.
     """
-    from flows.single_stage import run_single_stage
     from kdgat.experiment.evaluation import OtherData
     from kdgat.family import find_family
     from kdgat.run import EVALUATION, OutputDirectory
-    from kdgat.stage import Finished, RunDirectory
-    from kdgat.stage.outcome import exit_status
 
     if json_path is not None:
         check_file(json_path, "--json")
     site, resources = jobs_at.read()
+    if site.scheduler != "local":
+        options.require_job_library()
     data = OtherData.of_run(OutputDirectory(run.absolute()), root, overrides or ())
-
-    def to_end(directory: RunDirectory, stage: str) -> Finished:
-        outcome = run_single_stage(directory.path, site, resources, quiet=quiet, like_stage=stage)
-        if not isinstance(outcome, Finished):
-            raise typer.Exit(exit_status(outcome))
-        return outcome
-
     with site.creating_files():
         prepared = data.prepare()
-        to_end(prepared, "prepare")
-        measured = {seed: to_end(directory, EVALUATION) for seed, directory in data.evaluations(prepared)}
+        _to_end(prepared, site, resources, quiet=quiet, like_stage="prepare")
+        measured = {
+            seed: _to_end(directory, site, resources, quiet=quiet, like_stage=EVALUATION)
+            for seed, directory in data.evaluations(prepared)
+        }
     _show(find_family("experiment"), data.results(measured), json_path)
 
 
@@ -150,14 +146,23 @@ def _score_in_job(
     quiet: bool,
 ) -> "RunResults":
     options.require_job_library()
-    from flows.single_stage import run_single_stage
     from kdgat.run import EVALUATION
-    from kdgat.stage import Finished
-    from kdgat.stage.outcome import exit_status
 
     with site.creating_files():
         directory = detects.make_evaluation(request)
-    outcome = run_single_stage(directory.path, site, resources, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
+    outcome = _to_end(directory, site, resources, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
+    return family.results.read(directory.path / outcome.artifacts["results"])
+
+
+def _to_end(
+    directory: "RunDirectory", site: "Site", resources: "ResourceRequest", *, quiet: bool, **how: Any
+) -> "Finished":
+    """Run a stage; leave with its exit status where it does not finish. `how` is as of `run_single_stage`."""
+    from flows.single_stage import run_single_stage
+    from kdgat.stage import Finished
+    from kdgat.stage.outcome import exit_status
+
+    outcome = run_single_stage(directory.path, site, resources, quiet=quiet, **how)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))
-    return family.results.read(directory.path / outcome.artifacts["results"])
+    return outcome

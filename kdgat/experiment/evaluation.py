@@ -54,7 +54,7 @@ class OtherData:
         changed = config.model_copy(update={"arguments": arguments.model_dump(mode="json"), "files": files})
         if changed == config:
             raise UserError("the run was measured on these data: name others by --root or -O data.KEY=VALUE")
-        reads = (*spec.reads, *([] if named is None else [named]))
+        reads = (*spec.reads, *([] if root is None else [named]))
         execution = {**spec.execution, "root": named}
         update = {"config": changed.model_dump(mode="json"), "execution": execution, "reads": reads}
         return cls(run, spec.model_copy(update=update))
